@@ -1,0 +1,52 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Everything else is for developers.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+TORCH := torch==2.13.0
+
+.PHONY: demo test test-slow check lint types format clean bench-%
+
+demo: .venv/user
+	$(BIN)/smatter demo
+
+test: .venv/developer
+	$(BIN)/pytest -q -n 2
+
+# Statistical and long tests: run before an issue is called done.
+test-slow: .venv/developer
+	$(BIN)/pytest -q -m slow
+
+# What CI runs.
+check: lint types test
+
+lint: .venv/developer
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/developer
+	$(BIN)/mypy
+
+format: .venv/developer
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench-%: .venv/developer
+	$(BIN)/python benchmarks/$*.py
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Smatter needs Python 3.11 or newer; try: make PYTHON=python3.12 demo"; exit 2; }
+	$(PYTHON) -m venv .venv || { echo "on Debian and Ubuntu: apt install python3-venv"; rm -rf .venv; exit 2; }
+
+# torch first and pinned: a looser range can pull gigabytes of CUDA packages.
+.venv/user: .venv/bin/python pyproject.toml constraints.txt
+	$(INSTALL) $(TORCH)
+	$(INSTALL) --editable '.[fast]'
+	@touch $@
+
+.venv/developer: .venv/user
+	$(INSTALL) --editable '.[fast,peers,dev]'
+	@touch $@
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .bench smatter-demo

@@ -1,0 +1,41 @@
+"""Smatter turns a shelf of checkpoints into one model per task.
+
+The names below load on first use, so that importing `smatter` costs no torch.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_HOMES = {
+    "Library": "smatter.library.library",
+    "Mixture": "smatter.compose.mixture",
+    "Plan": "smatter.compose.plan",
+    "Recipe": "smatter.compose.recipe",
+    "Residual": "smatter.compose.residual",
+    "Arena": "smatter.compose.arena",
+    "SmatterError": "smatter.errors",
+    "add_source": "smatter.library.edit",
+    "check_library": "smatter.library.check",
+    "compose": "smatter.library.materialise",
+    "export": "smatter.library.export",
+    "init_library": "smatter.library.edit",
+    "open_library": "smatter.library.library",
+    "read_recipe": "smatter.library.recipes",
+    "remove_source": "smatter.library.edit",
+    "write_recipe": "smatter.library.recipes",
+}
+
+__all__ = sorted(_HOMES)
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'smatter' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

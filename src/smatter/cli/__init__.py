@@ -1,0 +1,1 @@
+"""The commands: parse, validate, call; nothing else."""

@@ -1,0 +1,134 @@
+"""`smatter compose`: weights or a recipe to a checkpoint folder, a recipe file, or mergekit's YAML."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from smatter.cli.output import Json, human_size, progress_bar, show
+from smatter.errors import InvalidWeights
+
+if TYPE_CHECKING:
+    from smatter.compose.mixture import Mixture
+    from smatter.compose.recipe import Recipe
+    from smatter.library.library import Library
+
+Product = Literal["folder", "recipe", "mergekit"]
+
+
+def compose(
+    folder: Annotated[Path, typer.Argument(metavar="LIB", help="The library's folder.")],
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A=.7,B=.3", help="Weights on the simplex, or a .json file: {source: weight}, or that per module."
+        ),
+    ] = None,
+    task_arithmetic: Annotated[
+        str | None,
+        typer.Option(metavar="A=1,B=.5", help="Extrapolate: base + scale * the sum of these shares of task vectors."),
+    ] = None,
+    scale: Annotated[float, typer.Option(help="With --task-arithmetic.")] = 1.0,
+    recipe: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A recipe (.safetensors), or a mergekit merge (.yaml).")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="OUT", help="Where to; without it the plan is printed.")
+    ] = None,
+    product: Annotated[
+        Product, typer.Option("--as", help="Write a Hugging Face folder, a recipe file, or a mergekit YAML.")
+    ] = "folder",
+    threads: Annotated[int, typer.Option(min=1, max=256, help="Workers; the result does not depend on it.")] = 1,
+    replace: Annotated[bool, typer.Option("--replace", help="Exchange an existing OUT folder in one step.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Mix the sources of a library into one checkpoint."""
+    from smatter.compose.recipe import Recipe
+    from smatter.library.library import open_library
+    from smatter.library.materialise import plan_of
+
+    library = open_library(folder)
+    what = _what(library, weights, task_arithmetic, scale, recipe)
+    if output is None:
+        plan = plan_of(library, what)
+        data: dict[str, Any] = {
+            "n_bytes": plan.n_bytes,
+            "n_bytes_read": plan.n_bytes_read,
+            "modules": {
+                step.module: {term.source: term.weight for term in step.terms}
+                for step in plan.steps
+                if step.spec.is_floating
+            },
+        }
+        show(data, as_json, lambda: print(plan))
+        return
+    if product == "folder":
+        from smatter.library.export import export
+
+        total = sum(spec.n_bytes for spec in library.specs.values())
+        with progress_bar("composing", total) as progress:
+            export(library, what, output, threads, replace, progress)
+    elif product == "recipe":
+        from smatter.library.recipes import write_recipe
+
+        write_recipe(output, what if isinstance(what, Recipe) else library.recipe(what))
+    else:
+        from smatter.library.mergekit import write_merge
+        from smatter.library.writing import write_file
+
+        write_file(output, write_merge(library, what).encode())
+    size = sum(file.stat().st_size for file in output.rglob("*")) if output.is_dir() else output.stat().st_size
+    data = {"output": str(output), "as": product, "n_bytes": size}
+    show(data, as_json, lambda: print(f"wrote {output} ({product}, {human_size(size)})"))
+
+
+def _what(
+    library: "Library", weights: str | None, task_arithmetic: str | None, scale: float, recipe: Path | None
+) -> "Mixture | Recipe":
+    """The one thing that was asked for."""
+    from smatter.compose.mixture import Mixture
+    from smatter.library.mergekit import read_merge
+    from smatter.library.recipes import read_recipe
+
+    if sum(given is not None for given in (weights, task_arithmetic, recipe)) != 1:
+        raise typer.BadParameter("say one of --weights, --task-arithmetic, --recipe")
+    if weights is not None:
+        if weights.endswith(".json"):
+            return _mixture_file(Path(weights))
+        return Mixture.of(_pairs(weights))
+    if task_arithmetic is not None:
+        return Mixture.task_arithmetic(library.manifest.base, _pairs(task_arithmetic), scale)
+    assert recipe is not None
+    return read_merge(recipe, library) if recipe.suffix in (".yaml", ".yml") else read_recipe(recipe)
+
+
+def _pairs(text: str) -> dict[str, float]:
+    """`a=.7,b=.3` as a mapping."""
+    result: dict[str, float] = {}
+    for pair in text.split(","):
+        name, separator, value = pair.strip().rpartition("=")
+        try:
+            if not separator or name in result:
+                raise ValueError
+            result[name] = float(value)
+        except ValueError:
+            message = f"{pair.strip()[:80]!r} in {text[:80]!r} is not one source=weight; write A=.7,B=.3"
+            raise InvalidWeights(message) from None
+    return result
+
+
+def _mixture_file(path: Path) -> "Mixture":
+    from smatter.compose.mixture import Mixture
+    from smatter.library.headers import read_small_json
+
+    data = read_small_json(path)
+    rows = list(data.values()) if isinstance(data, dict) else []
+    if rows and all(_is_weight(value) for value in rows):
+        return Mixture.of(data)
+    if rows and all(isinstance(row, dict) and row and all(_is_weight(value) for value in row.values()) for row in rows):
+        return Mixture.per_module(data)
+    raise InvalidWeights(f"{path} is neither {{source: weight}} nor {{module: {{source: weight}}}}; write it so")
+
+
+def _is_weight(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,5 @@
+"""`smatter demo`."""
+
+
+def demo() -> None:
+    """The whole story on shipped data."""

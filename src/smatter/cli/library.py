@@ -1,0 +1,151 @@
+"""`smatter library init|add|remove|list|check`."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from smatter.cli.output import Json, human_size, progress_bar, show, table
+
+app = typer.Typer(help="Make and inspect a library: checkpoints of one architecture.")
+
+Folder = Annotated[Path, typer.Argument(metavar="LIB", help="The library's folder.", show_default=False)]
+Form = Literal["whole", "delta", "bf16-delta", "low-rank", "int8"]
+
+
+@app.command()
+def init(
+    folder: Folder,
+    base: Annotated[Path, typer.Argument(metavar="BASE", help="The base: a Hugging Face checkpoint folder.")],
+    name: Annotated[str | None, typer.Option(help="The base's name; its folder's by default.")] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(help="Leave tensors out, such as a task's head: 'classifier.*'. Repeatable.")
+    ] = None,
+    modules: Annotated[
+        str | None, typer.Option(metavar="REGEX", help="For unknown networks: its one group is a module's name.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a library with its base."""
+    from smatter.library.edit import init_library
+
+    with progress_bar("hashing", 2 * _size(base)) as progress:
+        library = init_library(folder, base, name, exclude or (), modules, progress)
+    data = {"library": str(folder), "base": library.manifest.base, "modules": len(library.partition.modules)}
+    show(data, as_json, lambda: print(f"{folder}: base {data['base']!r}, {data['modules']} modules"))
+
+
+@app.command()
+def add(
+    folder: Folder,
+    sources: Annotated[list[Path], typer.Argument(metavar="SOURCE...", help="Checkpoint folders.")],
+    name: Annotated[str | None, typer.Option(help="The source's name; its folder's by default.")] = None,
+    store: Annotated[
+        Form,
+        typer.Option(
+            help="whole: point at it where it is. Others write a smaller copy; delta is exact, the rest say their error"
+        ),
+    ] = "whole",
+    rank: Annotated[int | None, typer.Option(help="For --store low-rank: components kept of each delta [16].")] = None,
+    as_json: Json = False,
+) -> None:
+    """Add checkpoints that mix with the base; refuse those that do not."""
+    from smatter.library.edit import add_source
+
+    if name is not None and len(sources) > 1:
+        raise typer.BadParameter("--name goes with one source")
+    added = []
+    for source in sources:
+        with progress_bar(f"adding {source.name}", 2 * _size(source)) as progress:
+            library, warnings = add_source(folder, source, name, store, rank, progress)
+        entry = library.manifest.sources[-1]
+        added.append(entry.model_dump(mode="json") | {"warnings": [finding.message for finding in warnings]})
+        if not as_json:
+            loss = f", {entry.loss.of_weights:.2%} of the weights' norm lost" if entry.loss else ""
+            print(f"added {entry.name!r} as {entry.form}: {human_size(entry.n_bytes)}{loss}")
+            for finding in warnings:
+                print(f"  warning: {finding.message}")
+    if as_json:
+        show({"added": added}, True, lambda: None)
+
+
+@app.command()
+def remove(
+    folder: Folder,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The source's name.")],
+    as_json: Json = False,
+) -> None:
+    """Take a source out; a checkpoint that the library points at stays where it is."""
+    from smatter.library.edit import remove_source
+
+    left = remove_source(folder, name).names
+    show({"removed": name, "sources": list(left)}, as_json, lambda: print(f"removed {name!r}; left: {', '.join(left)}"))
+
+
+@app.command("list")
+def list_(
+    folder: Folder,
+    modules: Annotated[bool, typer.Option("--modules", help="Show the modules and their tensors too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the sources; reads the manifest only."""
+    from smatter.library.manifest import read_manifest
+
+    manifest = read_manifest(folder)
+
+    def text() -> None:
+        print(f"{folder}: {len(manifest.sources)} sources of {manifest.architecture}, {len(manifest.modules)} modules")
+        rows = [
+            [
+                source.name + (" (base)" if source.name == manifest.base else ""),
+                source.form,
+                f"{source.n_parameters / 1e6:.2f} M",
+                human_size(source.n_bytes),
+                f"{source.loss.of_weights:.2%}" if source.loss else "0",
+                source.digest[:12],
+                source.path,
+            ]
+            for source in manifest.sources
+        ]
+        table(["source", "form", "parameters", "on disk", "error", "contents", "path"], rows)
+        if modules:
+            for module, tensors in manifest.modules.items():
+                print(f"{module}: {', '.join(tensors)}")
+
+    data = manifest.model_dump(mode="json", by_alias=True)
+    if not modules:
+        data["modules"] = list(data["modules"])
+    show(data, as_json, text)
+
+
+@app.command()
+def check(folder: Folder, as_json: Json = False) -> int:
+    """Hash and read everything; name what makes mixing meaningless; count the distinct sources."""
+    from smatter.library.check import check_library
+    from smatter.library.library import open_library
+
+    library = open_library(folder)
+    total = sum(source.n_bytes for source in library.manifest.sources)
+    with progress_bar("checking", 3 * total) as progress:
+        report = check_library(library, progress)
+
+    def text() -> None:
+        for finding in report.findings:
+            print(f"{finding.severity}: {finding}")
+        if report.similarity:
+            similarity = report.similarity
+            rows = [
+                [name, f"{similarity.overall_cosine[i]:.4f}", f"{worst:.4f}", similarity.modules[where]]
+                for i, name in enumerate(similarity.names)
+                for where, worst in [min(enumerate(similarity.cosine_to_base[:, i]), key=lambda pair: pair[1])]
+            ]
+            table(["source", "cosine to base", "lowest", "in module"], rows)
+            print(f"{report.n_distinct} of {len(similarity.names)} sources are distinct")
+        print("fit to mix" if report.ok else "not fit to mix")
+
+    show(report.to_dict(), as_json, text)
+    return 0 if report.ok else 2
+
+
+def _size(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.glob("*.safetensors") if file.is_file())

@@ -1,0 +1,64 @@
+"""`smatter`: the program's entry, its errors and exit codes (0 well, 2 a user's mistake, 1 ours)."""
+
+import sys
+import traceback
+
+import typer
+
+from smatter.cli import compose, demo, library
+from smatter.errors import SmatterError
+
+app = typer.Typer(
+    name="smatter",
+    help="Turn a shelf of checkpoints into one model per task.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(library.app, name="library")
+app.command("compose")(compose.compose)
+app.command("demo")(demo.demo)
+
+
+@app.callback()
+def _root() -> None:
+    """Every command takes --json for machines and --debug for a traceback."""
+
+
+def run() -> None:
+    """Run the command line and exit."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(arguments: list[str]) -> int:
+    """Run one command; returns its exit code."""
+    debug = "--debug" in arguments
+    try:
+        words = [word for word in arguments if word != "--debug"] or ["--help"]
+        result = app(words, prog_name="smatter", standalone_mode=False)
+    except typer.Exit as finished:
+        return finished.exit_code
+    except (typer.Abort, KeyboardInterrupt):
+        return _complain("interrupted; what was complete before is kept, nothing half done", 130)
+    except typer.TyperException as error:
+        return _complain(f"{error.format_message()} (see --help)", 2)
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        if isinstance(error, SmatterError):
+            return _complain(str(error), 2)
+        if isinstance(error, OSError):
+            where = f"{error.filename}: " if error.filename else ""
+            return _complain(f"{where}{error.strerror or error}; check the path, its permissions and free space", 2)
+        if isinstance(error, MemoryError):
+            return _complain("out of memory; close other programs or use a smaller library", 2)
+        return _complain(f"internal error: {type(error).__name__}: {error}; run again with --debug and report it", 1)
+    return result if isinstance(result, int) else 0
+
+
+def _complain(message: str, code: int) -> int:
+    print("smatter: " + " ".join(message.split()), file=sys.stderr)
+    return code

@@ -1,0 +1,63 @@
+"""A recipe: what rebuilds a task's model bit for bit wherever the library is."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from smatter.compose.mixture import Mixture
+from smatter.compose.residual import Residual
+from smatter.errors import InvalidRecipe
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Mixture and residual, tied to the exact contents of the sources they were made for.
+
+    Args:
+        mixture: weights of the sources.
+        digests: content digest of each source the mixture names.
+        architecture: the library's architecture, for people.
+        partition_digest: digest of the module partition that weights per module refer to.
+        residual: sparse correction, if any.
+    """
+
+    mixture: Mixture
+    digests: Mapping[str, str]
+    architecture: str
+    partition_digest: str
+    residual: Residual | None = None
+
+    def __post_init__(self) -> None:
+        if set(self.digests) != set(self.mixture.sources):
+            raise InvalidRecipe("a recipe needs the digest of each source in its mixture, and of no other")
+        for name, digest in (*self.digests.items(), ("the partition", self.partition_digest)):
+            if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+                raise InvalidRecipe(f"{digest[:80]!r}, the digest of {name}, is not a sha256 in lower-case hex")
+
+    def mixture_in(self, digests: Mapping[str, str]) -> Mixture:
+        """The mixture in the names of a library, its sources found by content.
+
+        Args:
+            digests: content digest of each source of that library.
+        """
+        found: dict[int, str] = {}
+        for column, name in enumerate(self.mixture.sources):
+            candidates = [other for other, digest in digests.items() if digest == self.digests[name]]
+            unused = [other for other in candidates if other not in found.values()]
+            if name in unused or unused:
+                found[column] = name if name in unused else unused[0]
+            elif name in self.mixture.active_sources:
+                raise self._lost(column, name, name in digests, bool(candidates))
+        rows = tuple(tuple(row[column] for column in found) for row in self.mixture.rows)
+        return Mixture(tuple(found.values()), rows, self.mixture.modules, self.mixture.rule)
+
+    def _lost(self, column: int, name: str, changed: bool, taken: bool) -> InvalidRecipe:
+        share = sum(row[column] for row in self.mixture.rows) / len(self.mixture.rows)
+        what = "is not in this library, only"
+        if changed:
+            what = "has other contents in this library than"
+        if taken:
+            what = "has the same contents as another one, which this library holds only once; it is apart"
+        return InvalidRecipe(
+            f"source {name!r} {what} in the recipe, where it carries {share:.1%} of the weight: restore it, or fit a "
+            "new recipe without it"
+        )

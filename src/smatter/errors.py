@@ -1,0 +1,61 @@
+"""Everything Smatter raises on purpose.
+
+Each error says in one line what is wrong, where, and what to do about it. Each also inherits the built-in
+that a caller who knows nothing of Smatter would catch.
+"""
+
+
+class SmatterError(Exception):
+    """A mistake the user can mend; its text is the remedy."""
+
+
+class InvalidWeights(SmatterError, ValueError):
+    """Mixture weights off the simplex, not finite, or of the wrong shape."""
+
+
+class InvalidResidual(SmatterError, ValueError):
+    """A residual whose indices or values do not fit the network."""
+
+
+class InvalidRecipe(SmatterError, ValueError):
+    """A recipe file that cannot be read, or does not fit the library at hand."""
+
+
+class InvalidManifest(SmatterError, ValueError):
+    """A library.json that cannot be read."""
+
+
+class UnsafeFile(SmatterError, ValueError):
+    """A checkpoint file that is damaged, or that asks for something a reader must refuse."""
+
+
+class UnknownSource(SmatterError, LookupError):
+    """A name or a digest that no source of the library has."""
+
+
+class UnknownModule(SmatterError, LookupError):
+    """A module or tensor name that the library's partition does not have."""
+
+
+class IncompatibleSource(SmatterError, ValueError):
+    """A checkpoint whose mixture with the base would be meaningless."""
+
+
+class SourceChanged(SmatterError, ValueError):
+    """A file that is no longer what was added to the library."""
+
+
+class NotFound(SmatterError, FileNotFoundError):
+    """A folder or file that is not where it should be."""
+
+
+class AlreadyExists(SmatterError, FileExistsError):
+    """An output that would overwrite something."""
+
+
+class CannotWrite(SmatterError, OSError):
+    """The disk or its permissions refuse; nothing was changed."""
+
+
+class MissingExtra(SmatterError, ImportError):
+    """An optional dependency that a request needs; the text is the pip line."""

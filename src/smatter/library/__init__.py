@@ -1,0 +1,1 @@
+"""Checkpoints on disk: the manifest, a reader that trusts nothing, writers that never leave half a file."""

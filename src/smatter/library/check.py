@@ -1,0 +1,127 @@
+"""`library check`: everything that makes mixing meaningless or unsafe, and how many sources are really distinct."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from smatter.compose.execute import BLOCK, Progress
+from smatter.errors import SmatterError
+from smatter.library.compare import Finding, compare
+from smatter.library.hashing import content_digest, file_digest
+from smatter.library.library import Library
+from smatter.library.similarity import NEAR_DUPLICATE, SAME_BASIN, Similarity, measure
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a check found; `similarity` is missing when the sources cannot be read side by side."""
+
+    findings: tuple[Finding, ...]
+    similarity: Similarity | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether mixtures of this library mean something."""
+        return not any(finding.severity == "error" for finding in self.findings)
+
+    @property
+    def n_distinct(self) -> int | None:
+        """Sources that are not near-duplicates of another."""
+        return len(self.similarity.clusters) if self.similarity else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        similarity = self.similarity
+        return {
+            "ok": self.ok,
+            "findings": [vars(finding) for finding in self.findings],
+            "n_sources": len(similarity.names) if similarity else None,
+            "n_distinct": self.n_distinct,
+            "clusters": [list(cluster) for cluster in similarity.clusters] if similarity else None,
+            "cosine_to_base": {
+                name: {
+                    "overall": round(float(similarity.overall_cosine[column]), 6),
+                    "modules": dict(
+                        zip(similarity.modules, similarity.cosine_to_base[:, column].round(6).tolist(), strict=True)
+                    ),
+                }
+                for column, name in enumerate(similarity.names)
+            }
+            if similarity
+            else None,
+        }
+
+
+def check_library(library: Library, progress: Progress | None = None) -> Report:
+    """Hash every file, read every value, compare every source with the base and with each other."""
+    findings: list[Finding] = []
+    for name in (library.manifest.base, *(name for name in library.names if name != library.manifest.base)):
+        try:
+            findings += _check_source(library, name, progress)
+        except SmatterError as error:
+            findings.append(Finding("error", "files", name, str(error)))
+            if name == library.manifest.base:
+                break
+    if any(finding.severity == "error" for finding in findings):
+        return Report(tuple(findings), None)
+    names = (library.manifest.base, *(name for name in library.names if name != library.manifest.base))
+    similarity = measure(library, names, library.specs, library.partition, progress)
+    return Report((*findings, *relations(similarity)), similarity)
+
+
+def _check_source(library: Library, name: str, progress: Progress | None) -> list[Finding]:
+    entry = library.manifest.source(name)
+    findings = []
+    for path, expected in library.files(name):
+        if file_digest(path, progress) != expected:
+            message = f"{path} has changed since it was added: restore it, or remove the source and add it again"
+            findings.append(Finding("error", "hashes", name, message))
+    if findings:
+        return findings
+    if entry.form == "whole" and name != library.manifest.base:
+        candidate = library.open_checkpoint(name)
+        findings = compare(library.base, candidate, name, library.manifest.exclude)
+        if any(finding.severity == "error" for finding in findings):
+            return findings
+    source = library.open_source(name)
+    if content_digest(source, library.specs, f"source {name!r}", progress) != entry.digest:
+        message = "its contents differ from their digest in library.json: remove the source and add it again"
+        findings.append(Finding("error", "hashes", name, message))
+    return findings + differing_buffers(library, name)
+
+
+def differing_buffers(library: Library, name: str) -> list[Finding]:
+    """Integer tensors are copied, not mixed, so they must agree with the base's."""
+
+    def differs(tensor: str, n_elements: int) -> bool:
+        for start in range(0, n_elements, BLOCK):
+            stop = min(start + BLOCK, n_elements)
+            mine = library.read(name, tensor, start, stop)
+            if not np.array_equal(mine, library.read(library.manifest.base, tensor, start, stop)):
+                return True
+        return False
+
+    return [
+        Finding("error", "buffers", name, f"{tensor} holds integers that differ from the base's: they cannot be mixed")
+        for tensor, spec in library.specs.items()
+        if not spec.is_floating and differs(tensor, spec.n_elements)
+    ]
+
+
+def relations(similarity: Similarity) -> list[Finding]:
+    """Near-duplicates and sources of another basin, as warnings."""
+    findings = []
+    for cluster in similarity.clusters:
+        if len(cluster) > 1:
+            message = (
+                f"is a near-duplicate of {', '.join(cluster[1:])} (closer than {NEAR_DUPLICATE:.0%} of their deltas)"
+            )
+            findings.append(Finding("warning", "near-duplicates", cluster[0], f"{message}: mixing them changes little"))
+    for name in similarity.strangers:
+        cosine = similarity.overall_cosine[similarity.names.index(name)]
+        message = f"has cosine {cosine:.2f} to the base, below {SAME_BASIN}: it comes from another initialisation"
+        findings.append(
+            Finding("warning", "unrelated basin", name, f"{message}; a mixture with it works as neither: leave it out")
+        )
+    return findings

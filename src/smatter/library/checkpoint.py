@@ -1,0 +1,170 @@
+"""A Hugging Face checkpoint folder, read-only: which tensors it has, where they lie, what else describes it."""
+
+import mmap
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from smatter.compose.arrays import NUMPY_DTYPES, Array
+from smatter.errors import NotFound, UnsafeFile
+from smatter.library.headers import Header, Placed, read_header, read_small_json, regular_file_size
+from smatter.records import ITEM_SIZES, TensorSpec
+
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+MAX_SHARDS = 1_000
+MAX_JSON_BYTES = 64_000_000
+"""Tokenizers of large vocabularies take tens of megabytes."""
+
+SIDE_FILES = (
+    "config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json",
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    "vocab.txt", "vocab.json", "merges.txt", "tokenizer.model", "spiece.model", "chat_template.jinja",
+)  # fmt: skip
+"""What travels with the weights: read for comparison, hashed, and copied to an export."""
+
+
+class MappedFile:
+    """The tensors of one safetensors file as views of mapped memory; nothing is read until it is looked at."""
+
+    def __init__(self, path: Path, header: Header | None = None) -> None:
+        self.path = path
+        self.header = header or read_header(path)
+
+    @cached_property
+    def _memory(self) -> Array:
+        with self.path.open("rb") as file:
+            # A private mapping: even a stray write could never reach the file.
+            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), np.uint8)
+
+    def read(self, name: str, start: int, stop: int) -> Array:
+        """Elements start..stop of a tensor, flat; a view."""
+        placed = self.header.tensors[name]
+        size = ITEM_SIZES[placed.spec.dtype]
+        begin = placed.offset + start * size
+        block = self._memory[begin : begin + (stop - start) * size]
+        if begin % size:
+            block = block.copy()  # allowed by the format, if rare; an unaligned view would be slow or refused
+        view = block.view(NUMPY_DTYPES[placed.spec.dtype])
+        view.flags.writeable = False
+        return view
+
+    def whole(self, name: str) -> Array:
+        """All elements of a tensor, in its shape; a view."""
+        spec = self.header.tensors[name].spec
+        return self.read(name, 0, spec.n_elements).reshape(spec.shape)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One checkpoint folder whose headers were read and found sound.
+
+    Args:
+        folder: where it is.
+        config: its config.json, empty when it has none.
+        tensors: what it holds, by name on disk, in sorted order.
+        weight_files: names of its safetensors files.
+        files: names of all files that matter, weights and side files.
+    """
+
+    folder: Path
+    config: dict[str, Any]
+    tensors: dict[str, TensorSpec]
+    weight_files: tuple[str, ...]
+    files: tuple[str, ...]
+    _places: dict[str, MappedFile]
+
+    def read(self, name: str, start: int, stop: int) -> Array:
+        """Elements start..stop of a tensor, flat; a view of mapped memory."""
+        return self._places[name].read(name, start, stop)
+
+    @property
+    def model_type(self) -> str | None:
+        """The configuration's model type, such as `bert`."""
+        value = self.config.get("model_type")
+        return value if isinstance(value, str) else None
+
+    @property
+    def architecture(self) -> str:
+        """The class that wrote it, such as `BertModel`, as far as its configuration tells."""
+        classes = self.config.get("architectures")
+        named = classes[0] if isinstance(classes, list) and classes and isinstance(classes[0], str) else None
+        return named or self.model_type or "unknown"
+
+
+def open_checkpoint(folder: Path) -> Checkpoint:
+    """Read the headers of a checkpoint folder, single file or sharded; refuse what is damaged or hostile."""
+    if not folder.is_dir():
+        raise NotFound(f"{folder} is not a folder; give a Hugging Face checkpoint folder")
+    config = read_small_json(folder / "config.json") if (folder / "config.json").exists() else {}
+    if not isinstance(config, dict):
+        raise UnsafeFile(f"{folder / 'config.json'} is not a JSON object; copy the checkpoint again")
+    weight_map = _weight_map(folder)
+    weight_files = tuple(sorted(set(weight_map.values()))) if weight_map else (WEIGHTS,)
+    mapped = {name: MappedFile(safe_path(folder, name)) for name in weight_files}
+    places: dict[str, MappedFile] = {}
+    tensors: dict[str, Placed] = {}
+    for shard, file in mapped.items():
+        for name, placed in file.header.tensors.items():
+            if weight_map and weight_map.get(name) != shard:
+                raise UnsafeFile(f"{file.path} holds {name!r}, which {INDEX} does not place there; save it again")
+            places[name], tensors[name] = file, placed
+    for name, shard in weight_map.items():
+        if name not in tensors:
+            raise UnsafeFile(f"{folder / shard} lacks {name!r}, which {INDEX} places there; copy it again")
+    if not tensors:
+        raise UnsafeFile(f"{folder} has no tensors at all; copy the checkpoint again")
+    index = (INDEX,) if weight_map else ()
+    side = tuple(name for name in SIDE_FILES if (folder / name).exists())
+    for name in side:
+        safe_path(folder, name)
+    specs = {name: tensors[name].spec for name in sorted(tensors)}
+    return Checkpoint(folder, config, specs, weight_files, (*weight_files, *index, *side), places)
+
+
+def _weight_map(folder: Path) -> dict[str, str]:
+    """Which shard holds which tensor; empty for a checkpoint in one file."""
+    if (folder / WEIGHTS).exists() or (folder / WEIGHTS).is_symlink():
+        return {}
+    if not (folder / INDEX).exists():
+        raise NotFound(f"{folder} has no {WEIGHTS} and no {INDEX}; {_hint(folder)}")
+    index = read_small_json(safe_path(folder, INDEX))
+    weight_map = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise UnsafeFile(f"{folder / INDEX} has no weight_map; copy the checkpoint again")
+    shards = set(map(str, weight_map.values()))
+    if len(shards) > MAX_SHARDS:
+        raise UnsafeFile(f"{folder / INDEX} names {len(shards)} shards, above the limit of {MAX_SHARDS}; refused")
+    for shard in weight_map.values():
+        plain = isinstance(shard, str) and shard == Path(shard).name and shard.endswith(".safetensors")
+        if not plain or shard.startswith(".") or "\\" in shard or not shard.isprintable():
+            raise UnsafeFile(f"{folder / INDEX} names {str(shard)[:200]!r}; a shard is a plain *.safetensors file name")
+    return weight_map
+
+
+def _hint(folder: Path) -> str:
+    if (folder / "adapter_config.json").exists():
+        return "it is a PEFT adapter: merge it into its base (merge_and_unload) and save the whole model"
+    if any(folder.glob("*.bin")) or any(folder.glob("*.pt")):
+        return "its weights are pickled, which Smatter never loads: save them with save_pretrained"
+    return "give a Hugging Face checkpoint folder"
+
+
+def safe_path(folder: Path, name: str) -> Path:
+    """A file of a checkpoint; refuses links that lead out of it, but for those of the Hugging Face cache.
+
+    That cache keeps a snapshot as links into `blobs` beside it: `models--x/snapshots/REVISION/file` points
+    to `models--x/blobs/HASH`.
+    """
+    path = folder / name
+    regular_file_size(path)
+    real, home = path.resolve(), folder.resolve()
+    allowed = [home]
+    if home.parent.name == "snapshots":
+        allowed.append(home.parent.parent / "blobs")
+    if not any(real.is_relative_to(place) for place in allowed):
+        raise UnsafeFile(f"{path} is a link to {real}, outside the checkpoint; copy the file into the folder")
+    return path

@@ -1,0 +1,231 @@
+"""Making and changing a library: init, add, remove. One writer at a time; the manifest changes last, in one step."""
+
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from smatter.backbones.modules import partition
+from smatter.compose.execute import Progress
+from smatter.errors import AlreadyExists, IncompatibleSource, InvalidManifest, NotFound, UnsafeFile
+from smatter.library.check import differing_buffers, relations
+from smatter.library.checkpoint import SIDE_FILES, Checkpoint, open_checkpoint
+from smatter.library.compare import Finding, compare
+from smatter.library.hashing import content_digest, file_digest
+from smatter.library.library import Library, open_library
+from smatter.library.manifest import (
+    MANIFEST,
+    MAX_SOURCES,
+    FileEntry,
+    FormName,
+    Manifest,
+    SourceEntry,
+    is_excluded,
+    parse_manifest,
+)
+from smatter.library.similarity import measure
+from smatter.library.stored import STORED, StoredSource, measure_loss, write_stored
+from smatter.library.writing import new_folder, write_file
+
+STORED_FOLDER = "sources"
+
+
+def init_library(
+    folder: str | Path,
+    base: str | Path,
+    name: str | None = None,
+    exclude: Iterable[str] = (),
+    module_pattern: str | None = None,
+    progress: Progress | None = None,
+) -> Library:
+    """Make a library of one source, its base.
+
+    Args:
+        folder: the library's folder; made if it does not exist.
+        base: a checkpoint folder; the library points at it.
+        name: the base's name; its folder's name by default.
+        exclude: shell-style patterns of tensor names that stay out of mixing, such as a task's own head.
+        module_pattern: a regular expression whose one group is the module's name, for networks whose modules
+            Smatter does not know.
+        progress: told the bytes read.
+    """
+    folder, excluded = Path(folder), tuple(exclude)
+    checkpoint = open_checkpoint(Path(base))
+    kept = {tensor: spec for tensor, spec in checkpoint.tensors.items() if not is_excluded(tensor, excluded)}
+    if not any(spec.is_floating for spec in kept.values()):
+        raise IncompatibleSource(f"{base} has no tensor to mix once {list(excluded)} is left out; exclude less")
+    modules = partition(kept, checkpoint.model_type, module_pattern).modules
+    if (folder / MANIFEST).exists():
+        raise AlreadyExists(f"{folder} is a library already; add to it with `smatter library add`, or choose another")
+    if not folder.parent.is_dir():
+        raise NotFound(f"the folder {folder.parent} does not exist; create it first")
+    digest = content_digest(checkpoint, kept, str(base), progress)
+    entry = SourceEntry(
+        name=name or _name_from(Path(base)),
+        path=_path_in(folder, Path(base)),
+        digest=digest,
+        n_parameters=_count(checkpoint, kept),
+        files=_hash_files(checkpoint.folder, checkpoint.files, progress),
+    )
+    manifest = Manifest(
+        version=1,
+        architecture=checkpoint.architecture,
+        model_type=checkpoint.model_type,
+        base=entry.name,
+        exclude=excluded,
+        modules={module: tuple(tensors) for module, tensors in modules.items()},
+        sources=(entry,),
+    )
+    folder.mkdir(exist_ok=True)
+    with _locked(folder):
+        if (folder / MANIFEST).exists():
+            raise AlreadyExists(f"{folder} is a library already; add to it with `smatter library add`")
+        write_file(folder / MANIFEST, manifest.to_json())
+    return open_library(folder)
+
+
+def add_source(
+    folder: str | Path,
+    source: str | Path,
+    name: str | None = None,
+    form: FormName = "whole",
+    rank: int | None = None,
+    progress: Progress | None = None,
+) -> tuple[Library, list[Finding]]:
+    """Add a checkpoint; refuses one that does not mix with the base. Returns the library and any warnings.
+
+    Args:
+        folder: the library's folder.
+        source: a checkpoint folder.
+        name: its name in the library; its folder's name by default.
+        form: `whole` points at the checkpoint where it is. Any other form writes a copy into the library.
+        rank: for `low-rank`, how many components of each delta to keep; 16 by default.
+        progress: told the bytes read.
+    """
+    folder, source = Path(folder), Path(source)
+    name = name or _name_from(source)
+    with _locked(folder):
+        library = open_library(folder)
+        if name in library.names:
+            raise AlreadyExists(f"a source is named {name!r} already; give another name, or remove that one first")
+        if len(library.names) >= MAX_SOURCES:
+            raise InvalidManifest(f"{folder} holds {MAX_SOURCES} sources, the most it can; remove some")
+        library.verify((library.manifest.base,), progress)
+        candidate = open_checkpoint(source)
+        findings = compare(library.base, candidate, name, library.manifest.exclude)
+        errors = [finding for finding in findings if finding.severity == "error"]
+        if errors:
+            more = f" (and {len(errors) - 1} more differences)" if len(errors) > 1 else ""
+            raise IncompatibleSource(f"{source} does not mix with {library.manifest.base!r}: {errors[0].message}{more}")
+        entry = _store(library, candidate, name, form, rank, progress)
+        manifest = _changed(library, (*library.manifest.sources, entry))
+        added = Library(folder, manifest)
+        for finding in differing_buffers(added, name):
+            raise IncompatibleSource(f"{source}: {finding.message}")
+        similarity = measure(added, (manifest.base, name), library.specs, library.partition)
+        write_file(folder / MANIFEST, manifest.to_json())
+    return added, findings + [finding for finding in relations(similarity) if finding.source == name]
+
+
+def remove_source(folder: str | Path, name: str) -> Library:
+    """Take a source out of the library; a checkpoint it points at stays where it is."""
+    folder = Path(folder)
+    with _locked(folder):
+        library = open_library(folder)
+        entry = library.manifest.source(name)
+        if name == library.manifest.base:
+            raise InvalidManifest(f"{name!r} is the base, which all others refer to; make a library with another base")
+        manifest = _changed(library, tuple(other for other in library.manifest.sources if other.name != name))
+        write_file(folder / MANIFEST, manifest.to_json())
+        if entry.form != "whole":
+            shutil.rmtree(folder / STORED_FOLDER / name, ignore_errors=True)
+    return Library(folder, manifest)
+
+
+def _store(
+    library: Library, candidate: Checkpoint, name: str, form: FormName, rank: int | None, progress: Progress | None
+) -> SourceEntry:
+    """Write a source in its form, and describe it."""
+    if rank is not None and (form != "low-rank" or not 1 <= rank <= 4096):
+        raise IncompatibleSource(f"rank {rank} is for the form low-rank, from 1 to 4096")
+    what = str(candidate.folder)
+    if form == "whole":
+        return SourceEntry(
+            name=name,
+            path=_path_in(library.folder, candidate.folder),
+            digest=content_digest(candidate, library.specs, what, progress),
+            n_parameters=_count(candidate, library.specs),
+            files=_hash_files(candidate.folder, candidate.files, progress),
+        )
+    specs = {tensor: candidate.tensors[tensor] for tensor in library.specs}
+    original = content_digest(candidate, specs, what, progress)
+    (library.folder / STORED_FOLDER).mkdir(exist_ok=True)
+    target = library.folder / STORED_FOLDER / name
+    if target.exists():  # left by a process that was killed before the manifest knew of it
+        shutil.rmtree(target)
+    with new_folder(target) as temporary:
+        write_stored(temporary, form, candidate, library.base, specs, rank, progress)
+        side = [file for file in SIDE_FILES if file in candidate.files]
+        for file in side:
+            shutil.copyfile(candidate.folder / file, temporary / file)
+    stored = StoredSource(target / STORED, form, library.base)
+    digest = content_digest(stored, specs, what, progress)
+    if form == "delta" and digest != original:
+        raise UnsafeFile(f"{target} does not give back {what} bit for bit; store it whole, and report this as a bug")
+    return SourceEntry(
+        name=name,
+        path=f"{STORED_FOLDER}/{name}",
+        form=form,
+        digest=digest,
+        n_parameters=_count(candidate, specs),
+        files=_hash_files(target, (STORED, *side), progress),
+        loss=None if form == "delta" else measure_loss(stored, candidate, library.base, specs),
+    )
+
+
+def _changed(library: Library, sources: tuple[SourceEntry, ...]) -> Manifest:
+    data = library.manifest.model_dump(by_alias=True) | {"sources": [source.model_dump() for source in sources]}
+    return parse_manifest(data, library.folder / MANIFEST)
+
+
+def _hash_files(folder: Path, files: Iterable[str], progress: Progress | None) -> dict[str, FileEntry]:
+    return {
+        name: FileEntry(size=(folder / name).stat().st_size, sha256=file_digest(folder / name, progress))
+        for name in files
+    }
+
+
+def _count(checkpoint: Checkpoint, names: Iterable[str]) -> int:
+    return sum(checkpoint.tensors[name].n_elements for name in names)
+
+
+def _path_in(library: Path, checkpoint: Path) -> str:
+    """Relative where the checkpoint lies inside the library, so that both can move together; else absolute."""
+    absolute = checkpoint.resolve()
+    if absolute.is_relative_to(library.resolve()):
+        return str(absolute.relative_to(library.resolve()))
+    return str(absolute)
+
+
+def _name_from(folder: Path) -> str:
+    resolved = folder.resolve()
+    # In the Hugging Face cache the folder is a revision; its grandparent is models--owner--name.
+    label = resolved.parent.parent.name if resolved.parent.name == "snapshots" else resolved.name
+    cleaned = re.sub(r"[^A-Za-z0-9._+-]", "-", label.removeprefix("models--")).lstrip("._+-")[:100]
+    return cleaned or "source"
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the library for one writer; a second one waits."""
+    if not folder.is_dir():
+        raise NotFound(f"{folder} is not a folder; make a library with `smatter library init {folder} BASE`")
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,153 @@
+"""An open library: its manifest, and blocks of its sources whatever form they are stored in."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from smatter.compose.arrays import Array, as_torch
+from smatter.compose.execute import Progress
+from smatter.compose.mixture import Mixture
+from smatter.compose.plan import Plan, make_plan
+from smatter.compose.recipe import Recipe
+from smatter.compose.residual import Residual
+from smatter.errors import InvalidRecipe, NotFound, SourceChanged, UnknownModule
+from smatter.library.checkpoint import Checkpoint, open_checkpoint, safe_path
+from smatter.library.hashing import Seal, Tensors
+from smatter.library.manifest import Manifest, SourceEntry, read_manifest
+from smatter.library.stored import STORED, StoredSource
+from smatter.records import Partition, TensorSpec
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Library:
+    """R sources of one architecture, read-only; files are opened when they are first needed."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self._sources: dict[str, Tensors] = {}
+        self._verified: set[str] = set()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the sources, the base among them."""
+        return tuple(source.name for source in self.manifest.sources)
+
+    @property
+    def partition(self) -> Partition:
+        """The modules of the network, by names on disk."""
+        return self.manifest.partition
+
+    @cached_property
+    def base(self) -> Checkpoint:
+        """The base checkpoint: all others are compared with it and an export looks like it."""
+        return open_checkpoint(self.path_of(self.manifest.source(self.manifest.base)))
+
+    @cached_property
+    def specs(self) -> dict[str, TensorSpec]:
+        """Every tensor that takes part in mixing, as the base has it."""
+        specs = {name: spec for name, spec in self.base.tensors.items() if self.manifest.covers(name)}
+        for name in specs:
+            self.partition.module_of(name)
+        missing = {tensor for tensors in self.partition.modules.values() for tensor in tensors} - set(specs)
+        for name in sorted(missing):
+            raise UnknownModule(
+                f"{self.base.folder} has no tensor {name!r}, which library.json lists; restore the base"
+            )
+        return specs
+
+    def path_of(self, entry: SourceEntry) -> Path:
+        """The folder of a source; paths in the manifest count from the library's folder."""
+        return self.folder / entry.path
+
+    def open_source(self, name: str) -> Tensors:
+        """All tensors of a source, decoded when read."""
+        if name not in self._sources:
+            entry = self.manifest.source(name)
+            if entry.form == "whole":
+                self._sources[name] = self.open_checkpoint(name)
+            else:
+                self._sources[name] = StoredSource(safe_path(self.path_of(entry), STORED), entry.form, self.base)
+        return self._sources[name]
+
+    def open_checkpoint(self, name: str) -> Checkpoint:
+        """The checkpoint folder of a source that is stored whole."""
+        if name == self.manifest.base:
+            return self.base
+        return open_checkpoint(self.path_of(self.manifest.source(name)))
+
+    def spec(self, source: str, tensor: str) -> TensorSpec:
+        """Dtype and shape of a tensor in a source; part of `compose.Reader`."""
+        try:
+            return self.open_source(source).tensors[tensor]
+        except KeyError:
+            raise UnknownModule(f"source {source!r} has no tensor {tensor!r}; run `smatter library check`") from None
+
+    def read(self, source: str, tensor: str, start: int, stop: int) -> Array:
+        """Elements start..stop of a flattened tensor; part of `compose.Reader`."""
+        return self.open_source(source).read(tensor, start, stop)
+
+    def tensor(self, source: str, tensor: str) -> "torch.Tensor":
+        """One tensor of a source as torch sees it; a view of mapped memory where the source is stored whole."""
+        spec = self.spec(source, tensor)
+        return as_torch(self.read(source, tensor, 0, spec.n_elements), spec)
+
+    def verify(self, sources: tuple[str, ...] | None = None, progress: Progress | None = None) -> None:
+        """Refuse to go on when a file of these sources is not what was added.
+
+        Files that are untouched since they were last hashed are not hashed again; `smatter library check`
+        hashes all.
+        """
+        seal = Seal(self.folder)
+        for name in sources or self.names:
+            names = {name, self.manifest.base} if self.manifest.source(name).form != "whole" else {name}
+            for needed in names - self._verified:
+                for path, expected in self.files(needed):
+                    if seal.digest(path, progress) != expected:
+                        raise SourceChanged(
+                            f"{path} has changed since source {needed!r} was added: restore the file, or remove the "
+                            "source and add it again"
+                        )
+                self._verified.add(needed)
+        seal.save()
+
+    def files(self, name: str) -> list[tuple[Path, str]]:
+        """Every file of a source and the sha256 it must have."""
+        entry = self.manifest.source(name)
+        folder = self.path_of(entry)
+        if not folder.is_dir():
+            raise NotFound(f"{folder}, the folder of source {name!r}, is gone: restore it, or remove the source")
+        return [(safe_path(folder, file), record.sha256) for file, record in entry.files.items()]
+
+    def recipe(self, mixture: Mixture, residual: Residual | None = None) -> Recipe:
+        """A recipe of this library's sources, checked by planning it."""
+        self.plan(mixture, residual)
+        return Recipe(
+            mixture,
+            {name: self.manifest.source(name).digest for name in mixture.sources},
+            self.manifest.architecture,
+            self.partition.digest,
+            residual,
+        )
+
+    def plan(self, mixture: Mixture, residual: Residual | None = None) -> Plan:
+        """What composing a mixture and a residual would do."""
+        return make_plan(mixture, self.specs, self.partition, self.manifest.digests, residual)
+
+    def plan_recipe(self, recipe: Recipe) -> Plan:
+        """What rebuilding a recipe would do; sources are found by content, under whatever name.
+
+        Refuses when a source is gone or differs, and says how much weight it carried: a recipe is never
+        silently changed.
+        """
+        if recipe.mixture.modules and recipe.partition_digest != self.partition.digest:
+            raise InvalidRecipe("the recipe has weights per module of another partition: make it again in this library")
+        return self.plan(recipe.mixture_in(self.manifest.digests), recipe.residual)
+
+
+def open_library(folder: str | Path) -> Library:
+    """Open a library folder; only its manifest is read."""
+    path = Path(folder)
+    return Library(path, read_manifest(path))

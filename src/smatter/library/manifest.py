@@ -1,0 +1,135 @@
+"""library.json: what a library is made of."""
+
+import json
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from smatter.errors import InvalidManifest, SmatterError, UnknownSource
+from smatter.library.headers import MAX_NAME_CHARACTERS, read_small_json
+from smatter.records import Partition
+
+MANIFEST = "library.json"
+MAX_SOURCES = 1_000
+
+Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}$")]
+FileName = Annotated[str, StringConstraints(pattern=r"^[^/\\\x00.][^/\\\x00]{0,254}$")]
+TensorName = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_CHARACTERS)]
+FormName = Literal["whole", "delta", "bf16-delta", "low-rank", "int8"]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class FileEntry(_Record):
+    """One file of a source, as it was when it was added."""
+
+    size: int = Field(ge=0)
+    sha256: Digest
+
+
+class StorageLoss(_Record):
+    """What a lossy storage form changed, as norms of the difference."""
+
+    of_weights: float = Field(ge=0)
+    """Relative to the source's own norm."""
+    of_delta: float | None = Field(ge=0)
+    """Relative to the source's distance from the base: the part of its specialisation that is lost."""
+
+
+class SourceEntry(_Record):
+    """One source: where it is, how it is stored, what it contains."""
+
+    name: Name
+    path: str = Field(min_length=1, max_length=4096)
+    form: FormName = "whole"
+    digest: Digest
+    n_parameters: int = Field(ge=0)
+    files: dict[FileName, FileEntry]
+    loss: StorageLoss | None = None
+
+    @property
+    def n_bytes(self) -> int:
+        """Size on disk."""
+        return sum(entry.size for entry in self.files.values())
+
+
+class Manifest(_Record):
+    """The whole of library.json."""
+
+    version: Literal[1] = Field(alias="schema")
+    architecture: str = Field(max_length=200)
+    model_type: str | None = Field(default=None, max_length=200)
+    base: Name
+    exclude: tuple[Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_CHARACTERS)], ...] = ()
+    modules: dict[TensorName, tuple[TensorName, ...]]
+    sources: tuple[SourceEntry, ...] = Field(max_length=MAX_SOURCES)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        names = [source.name for source in self.sources]
+        if len(set(names)) != len(names):
+            raise ValueError(f"a source is named twice in {names}")
+        if self.base not in names:
+            raise ValueError(f"the base {self.base!r} is not among the sources {names}")
+        if self.source(self.base).form != "whole":
+            raise ValueError(f"the base {self.base!r} must be stored whole")
+        _ = self.partition
+        return self
+
+    @cached_property
+    def partition(self) -> Partition:
+        """The module partition."""
+        return Partition(self.modules)
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """Content digest of each source."""
+        return {source.name: source.digest for source in self.sources}
+
+    def source(self, name: str) -> SourceEntry:
+        """The entry of a source."""
+        for source in self.sources:
+            if source.name == name:
+                return source
+        known = ", ".join(source.name for source in self.sources)
+        raise UnknownSource(f"no source is named {name!r}: the library has {known}")
+
+    def covers(self, tensor: str) -> bool:
+        """Whether a tensor takes part in mixing, or is excluded."""
+        return not is_excluded(tensor, self.exclude)
+
+    def to_json(self) -> bytes:
+        """The text of library.json."""
+        return json.dumps(self.model_dump(mode="json", by_alias=True), indent=1).encode() + b"\n"
+
+
+def is_excluded(tensor: str, patterns: tuple[str, ...]) -> bool:
+    """Whether a tensor's name on disk matches one of the shell-style patterns."""
+    return any(fnmatchcase(tensor, pattern) for pattern in patterns)
+
+
+def parse_manifest(data: object, path: Path) -> Manifest:
+    """Check the parsed JSON of a manifest."""
+    try:
+        return Manifest.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])[:200]
+        message = first["msg"].removeprefix("Value error, ")[:300]
+    except SmatterError as error:
+        where, message = "modules", str(error)
+    raise InvalidManifest(f"{path} is not a library ({where}: {message}); make it again with `smatter library init`")
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read library.json in a folder."""
+    path = folder / MANIFEST
+    if not path.exists():
+        raise InvalidManifest(f"{folder} has no {MANIFEST}; make a library with `smatter library init {folder} BASE`")
+    return parse_manifest(read_small_json(path, 16 * 4_000_000), path)

@@ -1,0 +1,124 @@
+"""How far sources lie from the base and from each other: near-duplicates, and basins that do not belong together."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smatter.compose.execute import BLOCK, Progress, Reader
+from smatter.compose.kernel import as_float32
+from smatter.records import Partition, TensorSpec
+
+SAME_BASIN = 0.5
+"""Matrices of networks from different initialisations have cosine near 0; fine-tunes of one base, near 1."""
+
+NEAR_DUPLICATE = 0.05
+"""Two sources closer than this share of the longer delta hardly give a mixture anything to choose."""
+
+SAMPLE = BLOCK // 8
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """Inner products of the sources, module by module.
+
+    Args:
+        names: the sources; the first is the base.
+        modules: the modules.
+        deltas: inner products of (source - base), (n_modules, n_sources, n_sources).
+        cross: inner products of source and base, (n_modules, n_sources).
+        squares: squared norms of the sources, (n_modules, n_sources).
+    """
+
+    names: tuple[str, ...]
+    modules: tuple[str, ...]
+    deltas: NDArray[np.float64]
+    cross: NDArray[np.float64]
+    squares: NDArray[np.float64]
+
+    @cached_property
+    def cosine_to_base(self) -> NDArray[np.float64]:
+        """Cosine of each source to the base in each module, (n_modules, n_sources); 1 where both are zero."""
+        return _cosine(self.cross, self.squares)
+
+    @cached_property
+    def overall_cosine(self) -> NDArray[np.float64]:
+        """Cosine to the base over all modules, (n_sources,)."""
+        return _cosine(self.cross.sum(axis=0), self.squares.sum(axis=0))
+
+    @cached_property
+    def distance(self) -> NDArray[np.float64]:
+        """Distance of two sources relative to the longer of their deltas, (n_sources, n_sources); 0 for equal ones."""
+        gram = self.deltas.sum(axis=0)
+        norms = np.diag(gram)
+        apart = np.sqrt(np.maximum(norms[:, None] + norms[None, :] - 2 * gram, 0))
+        longer = np.sqrt(np.maximum(norms[:, None], norms[None, :]))
+        return np.where(longer > 0, apart / np.where(longer > 0, longer, 1), 0)
+
+    @cached_property
+    def clusters(self) -> tuple[tuple[str, ...], ...]:
+        """Sources grouped so that near-duplicates are together; the number of groups is how many are distinct."""
+        group = list(range(len(self.names)))
+        for first, second in np.argwhere(np.triu(self.distance < NEAR_DUPLICATE, 1)):
+            merged, other = group[first], group[second]
+            group = [merged if member == other else member for member in group]
+        return tuple(
+            tuple(name for name, member in zip(self.names, group, strict=True) if member == leader)
+            for leader in dict.fromkeys(group)
+        )
+
+    @cached_property
+    def strangers(self) -> tuple[str, ...]:
+        """Sources that share no basin with the base."""
+        return tuple(name for name, cosine in zip(self.names, self.overall_cosine, strict=True) if cosine < SAME_BASIN)
+
+
+def measure(
+    reader: Reader,
+    names: tuple[str, ...],
+    specs: Mapping[str, TensorSpec],
+    partition: Partition,
+    progress: Progress | None = None,
+) -> Similarity:
+    """Inner products over all matrices, in one pass over the sources.
+
+    Vectors (biases, norms) are left out: norm weights start at one, so that they look alike in networks that
+    have nothing in common. A module of vectors alone keeps them.
+
+    Args:
+        reader: where the sources are.
+        names: the sources, the base first.
+        specs: tensors that take part.
+        partition: their modules.
+        progress: told the bytes read.
+    """
+    n_sources, n_modules = len(names), len(partition.modules)
+    deltas = np.zeros((n_modules, n_sources, n_sources))
+    cross, squares = np.zeros((n_modules, n_sources)), np.zeros((n_modules, n_sources))
+    for index, tensors in enumerate(partition.modules.values()):
+        for tensor in _matrices(tensors, specs):
+            spec = specs[tensor]
+            for start in range(0, spec.n_elements, SAMPLE):
+                stop = min(start + SAMPLE, spec.n_elements)
+                rows = np.empty((n_sources, stop - start), np.float32)
+                for row, name in zip(rows, names, strict=True):
+                    row[:] = as_float32(reader.read(name, tensor, start, stop), reader.spec(name, tensor).dtype)
+                cross[index] += rows @ rows[0]
+                squares[index] += np.einsum("rn,rn->r", rows, rows)
+                rows -= rows[0].copy()
+                deltas[index] += rows @ rows.T
+                if progress:
+                    progress(n_sources * (stop - start) * 4)
+    return Similarity(names, tuple(partition.modules), deltas, cross, squares)
+
+
+def _matrices(tensors: tuple[str, ...], specs: Mapping[str, TensorSpec]) -> list[str]:
+    floating = [name for name in tensors if specs[name].is_floating]
+    return [name for name in floating if len(specs[name].shape) > 1] or floating
+
+
+def _cosine(cross: NDArray[np.float64], squares: NDArray[np.float64]) -> NDArray[np.float64]:
+    norms = np.sqrt(squares * squares[..., :1])
+    return np.where(norms > 0, cross / np.where(norms > 0, norms, 1), 1.0)

@@ -1,0 +1,81 @@
+"""Frozen records that cross layers; they check themselves. Nothing here needs torch or numpy."""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from smatter.errors import UnknownModule, UnsafeFile
+
+ITEM_SIZES: dict[str, int] = {
+    "F64": 8, "F32": 4, "BF16": 2, "F16": 2,
+    "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1,
+}  # fmt: skip
+"""Bytes per element of every dtype Smatter reads, by its name in a safetensors header."""
+
+FLOATING = frozenset({"F64", "F32", "BF16", "F16"})
+"""The dtypes that can be mixed; all others must agree between sources and are copied."""
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """What a tensor is, apart from its values."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if self.dtype not in ITEM_SIZES:
+            raise UnsafeFile(f"dtype {self.dtype!r} cannot be mixed; known: {', '.join(ITEM_SIZES)}")
+        if any(size < 0 for size in self.shape):
+            raise UnsafeFile(f"shape {list(self.shape)} has a negative side")
+
+    @cached_property
+    def n_elements(self) -> int:
+        """Number of elements; one for a scalar."""
+        return math.prod(self.shape)
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of the values."""
+        return self.n_elements * ITEM_SIZES[self.dtype]
+
+    @property
+    def is_floating(self) -> bool:
+        """Whether values of this dtype can be mixed."""
+        return self.dtype in FLOATING
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}"
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The modules of a network: every tensor, by its name on disk, belongs to exactly one."""
+
+    modules: Mapping[str, tuple[str, ...]]
+    _owner: dict[str, str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        owner: dict[str, str] = {}
+        for module, tensors in self.modules.items():
+            for tensor in tensors:
+                if tensor in owner:
+                    raise UnknownModule(f"tensor {tensor!r} is in two modules, {owner[tensor]!r} and {module!r}")
+                owner[tensor] = module
+        object.__setattr__(self, "_owner", owner)
+
+    def module_of(self, tensor: str) -> str:
+        """The module a tensor belongs to."""
+        try:
+            return self._owner[tensor]
+        except KeyError:
+            raise UnknownModule(f"tensor {tensor!r} is in no module of this library") from None
+
+    @cached_property
+    def digest(self) -> str:
+        """A sha256 of names and membership, so that a recipe with weights per module knows its modules."""
+        canonical = {module: sorted(tensors) for module, tensors in self.modules.items()}
+        return hashlib.sha256(json.dumps(canonical, sort_keys=True).encode()).hexdigest()
