@@ -112,12 +112,10 @@ def differing_buffers(library: Library, name: str) -> list[Finding]:
 def relations(similarity: Similarity) -> list[Finding]:
     """Near-duplicates and sources of another basin, as warnings."""
     findings = []
-    for cluster in similarity.clusters:
-        if len(cluster) > 1:
-            message = (
-                f"is a near-duplicate of {', '.join(cluster[1:])} (closer than {NEAR_DUPLICATE:.0%} of their deltas)"
-            )
-            findings.append(Finding("warning", "near-duplicates", cluster[0], f"{message}: mixing them changes little"))
+    for first, *others in similarity.clusters:
+        for name in others:
+            message = f"is a near-duplicate of {first!r} (closer than {NEAR_DUPLICATE:.0%} of their deltas)"
+            findings.append(Finding("warning", "near-duplicates", name, f"{message}: mixing the two changes little"))
     for name in similarity.strangers:
         cosine = similarity.overall_cosine[similarity.names.index(name)]
         message = f"has cosine {cosine:.2f} to the base, below {SAME_BASIN}: it comes from another initialisation"

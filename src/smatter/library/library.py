@@ -100,17 +100,20 @@ class Library:
         Files that are untouched since they were last hashed are not hashed again; `smatter library check`
         hashes all.
         """
+        wanted = set(self.names if sources is None else sources)
+        if any(self.manifest.source(name).form != "whole" for name in wanted):
+            wanted.add(self.manifest.base)
+        if wanted <= self._verified:
+            return
         seal = Seal(self.folder)
-        for name in sources or self.names:
-            names = {name, self.manifest.base} if self.manifest.source(name).form != "whole" else {name}
-            for needed in names - self._verified:
-                for path, expected in self.files(needed):
-                    if seal.digest(path, progress) != expected:
-                        raise SourceChanged(
-                            f"{path} has changed since source {needed!r} was added: restore the file, or remove the "
-                            "source and add it again"
-                        )
-                self._verified.add(needed)
+        for name in sorted(wanted - self._verified):
+            for path, expected in self.files(name):
+                if seal.digest(path, progress) != expected:
+                    raise SourceChanged(
+                        f"{path} has changed since source {name!r} was added: restore the file, or remove the source "
+                        "and add it again"
+                    )
+            self._verified.add(name)
         seal.save()
 
     def files(self, name: str) -> list[tuple[Path, str]]:

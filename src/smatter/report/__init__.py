@@ -1,0 +1,1 @@
+"""Records to one offline HTML page: no script, no font, no link to anywhere."""

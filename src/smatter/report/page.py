@@ -1,0 +1,104 @@
+"""The parts a page is made of: headings, tables, line charts, pictures. All text is escaped."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from html import escape
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1c2430; --soft: #5b6675; --paper: #fff; --line: #d9dee5;
+  --heat: 42, 120, 214; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e8ecf2; --soft: #9aa6b5; --paper: #14181e; --line: #333c47; --heat: 90, 160, 250; } }
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 54rem;
+  margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.7rem; margin-bottom: .2rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; }
+p, figcaption { color: var(--soft); max-width: 44rem; } code, pre { font: .85rem/1.5 ui-monospace, monospace; }
+pre { border: 1px solid var(--line); border-radius: 6px; padding: .7rem 1rem; overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+td, th { padding: .35rem .8rem; text-align: right; border-bottom: 1px solid var(--line); }
+td:first-child, th:first-child { text-align: left; } th { font-weight: 600; color: var(--soft); }
+figure { margin: 1rem 0; } svg text { fill: var(--soft); font: 12px system-ui, sans-serif; }
+.pictures { display: flex; flex-wrap: wrap; gap: 1.2rem; }
+.pictures img { image-rendering: pixelated; border-radius: 4px; }
+"""
+COLOURS = ("#2a78d6", "#d9622b", "#2a9d6f", "#9a5fd0", "#c2467f", "#7a7f87")
+
+
+def page(title: str, lead: str, *parts: str) -> str:
+    """A whole page."""
+    return (
+        f"<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
+        f"<title>{escape(title)}</title><style>{STYLE}</style><h1>{escape(title)}</h1><p>{escape(lead)}</p>"
+        f"{''.join(parts)}</html>\n"
+    )
+
+
+def section(title: str, text: str, *parts: str) -> str:
+    """A heading, a paragraph, and what they introduce."""
+    return f"<h2>{escape(title)}</h2><p>{escape(text)}</p>{''.join(parts)}"
+
+
+def code(text: str) -> str:
+    """Lines to type."""
+    return f"<pre>{escape(text)}</pre>"
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str | float]]) -> str:
+    """A table; floats are shares between 0 and 1, shown as percent and shaded."""
+
+    def cell(value: str | float) -> str:
+        if isinstance(value, str):
+            return f"<td>{escape(value)}</td>"
+        return f'<td style="background: rgba(var(--heat), {0.55 * value**2:.3f})">{100 * value:.1f} %</td>'
+
+    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+    body = "".join(f"<tr>{''.join(map(cell, row))}</tr>" for row in rows)
+    return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def line_chart(series: Mapping[str, Sequence[float]], x: Sequence[float], x_label: str, y_label: str) -> str:
+    """Lines over a common axis, with values from 0 to 1 upwards; each named at its right end."""
+    width, height, left, right, top, bottom = 720, 300, 56, 96, 12, 44
+
+    def place(across: float, up: float) -> tuple[float, float]:
+        span = max(x) - min(x) or 1
+        return left + (across - min(x)) / span * (width - left - right), height - bottom - up * (height - top - bottom)
+
+    grid = []
+    for step in range(0, 101, 25):
+        _, y = place(min(x), step / 100)
+        grid.append(f'<line x1="{left}" x2="{width - right}" y1="{y:.1f}" y2="{y:.1f}" stroke="var(--line)"/>')
+        grid.append(f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{step} %</text>')
+    for value in (min(x), (min(x) + max(x)) / 2, max(x)):
+        across, _ = place(value, 0)
+        grid.append(f'<text x="{across:.1f}" y="{height - bottom + 18}" text-anchor="middle">{value:g}</text>')
+    lines, ends = [], []
+    for index, (name, values) in enumerate(series.items()):
+        colour = COLOURS[index % len(COLOURS)]
+        points = [place(*pair) for pair in zip(x, values, strict=True)]
+        path = " ".join(f"{across:.1f},{up:.1f}" for across, up in points)
+        lines.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2.5"/>')
+        lines += [f'<circle cx="{across:.1f}" cy="{up:.1f}" r="3" fill="{colour}"/>' for across, up in points]
+        ends.append((points[-1][1], name, colour))
+    names = []
+    lowest = float("-inf")
+    for up, name, colour in sorted(ends):  # keep names of lines that end together apart
+        lowest = max(up + 4, lowest + 15)
+        names.append(f'<text x="{width - right + 10}" y="{lowest:.1f}" style="fill: {colour}">{escape(name)}</text>')
+    axis = f'<text x="{(left + width - right) / 2}" y="{height - 6}" text-anchor="middle">{escape(x_label)}</text>'
+    drawing = "".join([*grid, *lines, *names, axis])
+    return (
+        f'<figure><svg viewBox="0 0 {width} {height}" width="100%" role="img" aria-label="{escape(y_label)}">{drawing}'
+        f"</svg><figcaption>{escape(y_label)}</figcaption></figure>"
+    )
+
+
+def pictures(images: Mapping[str, bytes], width: int) -> str:
+    """PNG pictures with captions, inside the page."""
+    figures = "".join(
+        f'<figure><img alt="{escape(name)}" width="{width}" '
+        f'src="data:image/png;base64,{base64.b64encode(data).decode()}">'
+        f"<figcaption>{escape(name)}</figcaption></figure>"
+        for name, data in images.items()
+    )
+    return f'<div class="pictures">{figures}</div>'

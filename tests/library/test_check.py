@@ -1,0 +1,165 @@
+"""`library check`: what it finds between sources, and what it says of a healthy library."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import CONFIG, make_tensors, write_checkpoint
+
+from smatter.cli.main import main
+from smatter.library.check import check_library
+from smatter.library.checkpoint import open_checkpoint
+from smatter.library.compare import compare
+from smatter.library.edit import add_source, init_library
+from smatter.library.library import Library
+
+MakeLibrary = Callable[..., Library]
+
+
+def kinds(report) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for finding in report.findings:
+        found.setdefault(finding.kind, set()).add(finding.source)
+    return found
+
+
+def test_a_healthy_library_has_nothing_to_report(make_library: MakeLibrary) -> None:
+    report = check_library(make_library())
+    assert report.ok and report.findings == () and report.n_distinct == 4
+
+
+def test_near_duplicates_and_strangers_are_told_apart(make_library: MakeLibrary, tmp_path: Path) -> None:
+    library = make_library()
+    nearly = make_tensors(1, near=make_tensors(0))  # the same as `a` ...
+    nearly["encoder.layer.0.output.dense.weight"] += 1e-4 * torch.randn(16, 64)  # ... but for a breath
+    add_source(library.folder, write_checkpoint(tmp_path / "nearly", nearly))
+    add_source(library.folder, write_checkpoint(tmp_path / "stranger", make_tensors(77)))
+    library, _ = add_source(library.folder, write_checkpoint(tmp_path / "again", make_tensors(0)), form="delta")
+    report = check_library(library)
+    assert report.ok, "warnings do not forbid mixing"
+    assert kinds(report) == {"near-duplicates": {"nearly", "again"}, "unrelated basin": {"stranger"}}
+    assert report.n_distinct == 5
+    assert report.similarity is not None
+    assert abs(report.similarity.overall_cosine[report.similarity.names.index("stranger")]) < 0.1
+
+
+def test_cosines_per_module_agree_with_torch(make_library: MakeLibrary) -> None:
+    library = make_library(torch.bfloat16)
+    report = check_library(library)
+    assert report.similarity is not None
+    for row, (module, tensors) in enumerate(library.partition.modules.items()):
+        matrices = [name for name in tensors if len(library.specs[name].shape) > 1]
+        base, source = (
+            torch.cat([library.tensor(which, name).double().reshape(-1) for name in matrices])
+            for which in ("base", "c")
+        )
+        expected = float(torch.nn.functional.cosine_similarity(base, source, dim=0))
+        column = report.similarity.names.index("c")
+        assert report.similarity.cosine_to_base[row, column] == pytest.approx(expected, abs=1e-5), module
+
+
+def test_adding_warns_at_once_of_a_stranger(make_library: MakeLibrary, tmp_path: Path) -> None:
+    library = make_library()
+    _, findings = add_source(library.folder, write_checkpoint(tmp_path / "stranger", make_tensors(77)))
+    assert [finding.kind for finding in findings] == ["unrelated basin"]
+
+
+def test_a_changed_file_is_found_even_with_its_old_time(make_library: MakeLibrary) -> None:
+    import os
+
+    library = make_library()
+    library.verify()
+    path = library.path_of(library.manifest.source("a")) / "model.safetensors"
+    before, data = path.stat(), bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    report = check_library(Library(library.folder, library.manifest))
+    assert not report.ok and kinds(report) == {"hashes": {"a"}}
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "words"),
+    [
+        (lambda c, t: c.update(model_type="vit"), "architecture", "one architecture"),
+        (lambda c, t: c.update(num_attention_heads=4), "settings", "another network"),
+        (lambda c, t: c.update(layer_norm_eps=1e-3), "settings", "check that both mean the same"),
+        (lambda c, t: c.update(vocab_size=51), "vocabulary", "one tokenizer"),
+        (lambda c, t: c.update(tie_word_embeddings=False), "tied weights", "save both alike"),
+        (lambda c, t: t.update({"lm_head.weight": torch.zeros(50, 16)}), "tied weights", "ties it"),
+        (lambda c, t: t.pop("encoder.layer.0.output.dense.weight"), "tensors", "lacks"),
+        (lambda c, t: t.update(extra=torch.zeros(1)), "tensors", "no counterpart"),
+        (lambda c, t: t.update({"encoder.layer.0.output.dense.weight": torch.zeros(8, 64)}), "shapes", "[8, 64]"),
+        (lambda c, t: t.update({"embeddings.word_embeddings.weight": torch.zeros(60, 16)}), "shapes", "vocabularies"),
+        (lambda c, t: t.update({"embeddings.position_ids": torch.zeros(12)}), "dtypes", "save it as the base's"),
+    ],
+)
+def test_differences_from_the_base_are_named(tmp_path: Path, change, kind: str, words: str) -> None:
+    base_config = CONFIG | {"vocab_size": 50, "tie_word_embeddings": True}
+    base = write_checkpoint(tmp_path / "base", make_tensors(0), base_config)
+    config, tensors = dict(base_config), make_tensors(1)
+    change(config, tensors)
+    other = write_checkpoint(tmp_path / "other", tensors, config)
+    findings = compare(open_checkpoint(base), open_checkpoint(other), "other", ())
+    assert [finding.kind for finding in findings] == [kind]
+    assert words in findings[0].message
+
+
+def rename(tensors: dict, old: str, new: str) -> dict:
+    return {name.replace(old, new): value for name, value in tensors.items()}
+
+
+def test_fused_projections_prefixes_and_batch_norm_are_called_by_their_names(tmp_path: Path) -> None:
+    base = open_checkpoint(write_checkpoint(tmp_path / "base", make_tensors(0)))
+
+    def message(tensors: dict, name: str) -> str:
+        findings = compare(base, open_checkpoint(write_checkpoint(tmp_path / name, tensors)), name, ())
+        assert len(findings) == 1, findings
+        return findings[0].message
+
+    fused = rename(make_tensors(1), "self.query", "self.qkv")
+    assert "fuses projections" in message(fused, "fused")
+    assert "another prefix (+bert.)" in message({f"bert.{k}": v for k, v in make_tensors(1).items()}, "prefixed")
+    buffers = {f"bn.{name}": torch.ones(4) for name in ("running_mean", "running_var")}
+    with_buffers = open_checkpoint(write_checkpoint(tmp_path / "bn", make_tensors(0) | buffers))
+    same = compare(with_buffers, with_buffers, "bn", ())
+    assert [finding.kind for finding in same] == ["normalisation buffers"]
+
+
+def test_tokens_that_moved_are_counted(tmp_path: Path) -> None:
+    folders = [write_checkpoint(tmp_path / name, make_tensors(0)) for name in ("base", "moved", "none")]
+    vocabulary = {"[PAD]": 0, "cat": 1, "dog": 2}
+    moved = {"[PAD]": 0, "dog": 1, "cat": 2}
+    for folder, tokens in zip(folders, (vocabulary, moved), strict=False):
+        added = [{"id": 3, "content": "<x>"}]
+        (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": tokens}, "added_tokens": added}))
+    base, other, none = map(open_checkpoint, folders)
+    assert "2 tokens have another number" in compare(base, other, "moved", ())[0].message
+    assert [finding.severity for finding in compare(base, none, "none", ())] == ["warning"]
+
+
+def test_heads_of_other_tasks_are_left_out_by_a_pattern(tmp_path: Path) -> None:
+    def with_head(name: str, n_labels: int, seed: int) -> Path:
+        tensors = make_tensors(seed) | {"classifier.weight": torch.randn(n_labels, 16)}
+        labels = {"id2label": {str(i): f"{name}{i}" for i in range(n_labels)}}
+        return write_checkpoint(tmp_path / name, tensors, CONFIG | labels)
+
+    base, other, same_size = with_head("base", 3, 0), with_head("other", 5, 1), with_head("same", 3, 2)
+    assert main(["library", "init", str(tmp_path / "strict"), str(base)]) == 0
+    assert main(["library", "add", str(tmp_path / "strict"), str(other)]) == 2
+    assert main(["library", "add", str(tmp_path / "strict"), str(same_size)]) == 2, "rows stand for other labels"
+    init_library(tmp_path / "library", base, exclude=["classifier.*"])
+    library, findings = add_source(tmp_path / "library", other)
+    library, findings = add_source(tmp_path / "library", same_size)
+    assert "classifier.weight" not in library.specs
+    assert all(finding.severity == "warning" for finding in findings)
+
+
+def test_check_in_json_is_complete(make_library: MakeLibrary, capsys) -> None:
+    library = make_library()
+    assert main(["library", "check", str(library.folder), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["ok"] and report["n_distinct"] == 4
+    assert set(report["cosine_to_base"]["a"]["modules"]) == set(library.partition.modules)
