@@ -90,3 +90,4 @@ def test_every_public_name_exists() -> None:
 
     for name in smatter.__all__:
         assert getattr(smatter, name).__doc__
+        assert name not in RANK, "a room of this name would hide it"

@@ -16,7 +16,6 @@ _HOMES = {
     "SmatterError": "smatter.errors",
     "add_source": "smatter.library.edit",
     "check_library": "smatter.library.check",
-    "compose": "smatter.library.materialise",
     "export": "smatter.library.export",
     "init_library": "smatter.library.edit",
     "open_library": "smatter.library.library",

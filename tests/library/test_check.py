@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import CONFIG, make_tensors, write_checkpoint
+from small_networks import CONFIG, make_tensors, write_checkpoint
 
 from smatter.cli.main import main
 from smatter.library.check import check_library

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import make_tensors, write_checkpoint
 from safetensors.torch import load_file
+from small_networks import make_tensors, write_checkpoint
 
 from smatter.compose import blocked, kernel
 from smatter.compose.arena import Arena
@@ -18,7 +18,6 @@ from smatter.errors import InvalidRecipe
 from smatter.library.edit import add_source, init_library, remove_source
 from smatter.library.export import export
 from smatter.library.library import Library, open_library
-from smatter.library.materialise import compose
 from smatter.library.recipes import read_recipe, write_recipe
 
 MakeLibrary = Callable[..., Library]
@@ -49,7 +48,7 @@ def sha256(path: Path) -> str:
 def test_a_mixture_is_the_weighted_sum(make_library: MakeLibrary, dtype: torch.dtype) -> None:
     library = make_library(dtype)
     sources = {name: load_source(library, name) for name in WEIGHTS}
-    composed = compose(library, Mixture.of(WEIGHTS)).tensors()
+    composed = library.compose(Mixture.of(WEIGHTS)).tensors()
     tolerance = {torch.float64: 1e-7, torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}[dtype]
     for name, value in composed.items():
         if value.dtype == torch.int64:
@@ -68,7 +67,7 @@ def test_one_hot_weights_reproduce_a_source_bit_for_bit(make_library: MakeLibrar
     tensors["encoder.layer.0.attention.self.query.bias"][:4] = -0.0
     folder = write_checkpoint(library.folder.parent / "extra", tensors)
     library, _ = add_source(library.folder, folder, form=form)
-    assert same_bits(compose(library, Mixture.of({"extra": 1.0, "a": 0.0})).tensors(), tensors)
+    assert same_bits(library.compose(Mixture.of({"extra": 1.0, "a": 0.0})).tensors(), tensors)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -79,19 +78,19 @@ def test_the_order_and_names_of_sources_do_not_matter(
     shuffled = init_library(tmp_path / "shuffled", library.base.folder, "origin")
     for old, new in (("c", "x"), ("a", "y"), ("b", "a")):
         shuffled, _ = add_source(shuffled.folder, library.path_of(library.manifest.source(old)), new)
-    first = compose(library, Mixture.of(WEIGHTS)).tensors()
-    second = compose(shuffled, Mixture.of({"x": 0.4, "a": 0.3, "origin": 0.1, "y": 0.2})).tensors()
+    first = library.compose(Mixture.of(WEIGHTS)).tensors()
+    second = shuffled.compose(Mixture.of({"x": 0.4, "a": 0.3, "origin": 0.1, "y": 0.2})).tensors()
     assert same_bits(first, second)
 
 
 def test_threads_blocks_and_the_fallback_do_not_matter(make_library: MakeLibrary, monkeypatch) -> None:
     library = make_library(torch.bfloat16)
-    expected = {name: value.clone() for name, value in compose(library, Mixture.of(WEIGHTS)).tensors().items()}
-    assert same_bits(expected, compose(library, Mixture.of(WEIGHTS), threads=3).tensors())
+    expected = {name: value.clone() for name, value in library.compose(Mixture.of(WEIGHTS)).tensors().items()}
+    assert same_bits(expected, library.compose(Mixture.of(WEIGHTS), threads=3).tensors())
     monkeypatch.setattr("smatter.compose.execute.BLOCK", 100)
-    assert same_bits(expected, compose(library, Mixture.of(WEIGHTS), threads=2).tensors())
+    assert same_bits(expected, library.compose(Mixture.of(WEIGHTS), threads=2).tensors())
     monkeypatch.setattr(kernel, "_kernel", lambda _: blocked.blend)
-    assert same_bits(expected, compose(library, Mixture.of(WEIGHTS)).tensors())
+    assert same_bits(expected, library.compose(Mixture.of(WEIGHTS)).tensors())
 
 
 def test_disk_and_memory_agree_and_a_recipe_rebuilds_one_sha256(make_library: MakeLibrary, tmp_path: Path) -> None:
@@ -104,7 +103,7 @@ def test_disk_and_memory_agree_and_a_recipe_rebuilds_one_sha256(make_library: Ma
     second = export(open_library(library.folder), read_recipe(first / "recipe.safetensors"), tmp_path / "second")
     assert sha256(first / "model.safetensors") == sha256(second / "model.safetensors")
     assert sha256(first / "recipe.safetensors") == sha256(second / "recipe.safetensors")
-    assert same_bits(load_file(first / "model.safetensors"), compose(library, recipe).tensors())
+    assert same_bits(load_file(first / "model.safetensors"), library.compose(recipe).tensors())
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -116,8 +115,8 @@ def test_residuals_are_added_before_rounding(make_library: MakeLibrary, dtype: t
     values = generator.normal(size=40).astype(np.float32)
     block = generator.normal(size=(64, 16)).astype(np.float32)
     recipe = library.recipe(Mixture.of(WEIGHTS), Residual({scattered: Elements(indices, values)}, {dense: block}))
-    plain = compose(library, Mixture.of(WEIGHTS)).tensors()
-    corrected = compose(library, recipe).tensors()
+    plain = library.compose(Mixture.of(WEIGHTS)).tensors()
+    corrected = library.compose(recipe).tensors()
     sources = {name: load_source(library, name) for name in WEIGHTS}
     precision = torch.float64 if dtype == torch.float64 else torch.float32
     order = sorted(WEIGHTS, key=lambda name: library.manifest.digests[name])
@@ -136,13 +135,13 @@ def test_residuals_are_added_before_rounding(make_library: MakeLibrary, dtype: t
 
 def test_an_arena_is_reused_and_refuses_another_network(make_library: MakeLibrary) -> None:
     library = make_library()
-    arena = compose(library, Mixture.of({"a": 1.0}))
+    arena = library.compose(Mixture.of({"a": 1.0}))
     view = arena.tensors()["encoder.layer.0.output.dense.weight"]
-    assert compose(library, Mixture.of({"b": 1.0}), arena) is arena
+    assert library.compose(Mixture.of({"b": 1.0}), arena) is arena
     assert torch.equal(view, load_source(library, "b")["encoder.layer.0.output.dense.weight"])
     other = make_library(torch.bfloat16, "other", "")
     with pytest.raises(InvalidRecipe, match="another network"):
-        compose(other, Mixture.of({"base": 1.0}), arena)
+        other.compose(Mixture.of({"base": 1.0}), arena)
     assert isinstance(arena, Arena)
 
 
@@ -153,7 +152,7 @@ def test_sources_of_another_precision_are_mixed_in_float32(make_library: MakeLib
     library, warnings = add_source(library.folder, write_checkpoint(tmp_path / "short", short))
     assert any("mixed in float32" in finding.message for finding in warnings)
     name = "encoder.layer.0.output.dense.weight"
-    composed = compose(library, Mixture.of({"base": 0.5, "short": 0.5})).tensors()[name]
+    composed = library.compose(Mixture.of({"base": 0.5, "short": 0.5})).tensors()[name]
     assert composed.dtype == torch.float32
     assert torch.equal(composed, 0.5 * base[name] + 0.5 * short[name].float())
 
@@ -162,13 +161,13 @@ def test_a_recipe_outlives_renaming_but_not_removal(make_library: MakeLibrary, t
     library = make_library()
     recipe = library.recipe(Mixture.of({"a": 0.25, "b": 0.75}))
     write_recipe(tmp_path / "recipe.safetensors", recipe)
-    expected = {name: value.clone() for name, value in compose(library, recipe).tensors().items()}
+    expected = {name: value.clone() for name, value in library.compose(recipe).tensors().items()}
     folder = library.path_of(library.manifest.source("b"))
     library = remove_source(library.folder, "b")
     with pytest.raises(InvalidRecipe, match=r"'b' is not in this library.*75\.0%"):
-        compose(library, read_recipe(tmp_path / "recipe.safetensors"))
+        library.compose(read_recipe(tmp_path / "recipe.safetensors"))
     library, _ = add_source(library.folder, folder, "renamed", form="delta")
-    assert same_bits(expected, compose(library, read_recipe(tmp_path / "recipe.safetensors")).tensors())
+    assert same_bits(expected, library.compose(read_recipe(tmp_path / "recipe.safetensors")).tensors())
 
 
 def test_weights_per_module_of_another_partition_are_refused(make_library: MakeLibrary, tmp_path: Path) -> None:
@@ -177,7 +176,7 @@ def test_weights_per_module_of_another_partition_are_refused(make_library: MakeL
     other = init_library(tmp_path / "other", library.base.folder, "base", module_pattern=r"(encoder|embeddings)\.")
     other, _ = add_source(other.folder, library.path_of(library.manifest.source("a")), "a")
     with pytest.raises(InvalidRecipe, match="another partition"):
-        compose(other, recipe)
+        other.compose(recipe)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -198,7 +197,7 @@ def test_results_agree_with_mergekit(make_library: MakeLibrary, dtype: torch.dty
         peer = merge_state_dicts(
             models, method, parameters={"weight": weights}, base="base", dtype=torch.float32, out_dtype=dtype
         )
-    ours = compose(library, mixture).tensors()
+    ours = library.compose(mixture).tensors()
     tolerance = 2**-7 if dtype == torch.bfloat16 else 1e-6  # one unit in the last place
     for name, value in peer.items():
         torch.testing.assert_close(ours[name], value, rtol=tolerance, atol=tolerance / 10)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from conftest import make_tensors, write_checkpoint
 from safetensors.torch import load_file
+from small_networks import make_tensors, write_checkpoint
 from test_composing import load_source, same_bits
 
 from smatter.cli.main import main
@@ -18,7 +18,6 @@ from smatter.errors import InvalidRecipe
 from smatter.library.edit import add_source, init_library
 from smatter.library.export import export
 from smatter.library.library import Library
-from smatter.library.materialise import compose
 from smatter.library.mergekit import read_merge, write_merge
 
 MakeLibrary = Callable[..., Library]
@@ -107,8 +106,8 @@ def test_mergekit_reads_what_is_written_and_agrees(make_library: MakeLibrary, tm
     MergeConfiguration.model_validate(yaml.safe_load(text))
     (tmp_path / "merge.yaml").write_text(text)
     again = read_merge(tmp_path / "merge.yaml", library)
-    first = {name: value.clone() for name, value in compose(library, mixture).tensors().items()}
-    assert same_bits(first, compose(library, again).tensors())
+    first = {name: value.clone() for name, value in library.compose(mixture).tensors().items()}
+    assert same_bits(first, library.compose(again).tensors())
 
 
 @pytest.mark.parametrize("method", ["linear", "task_arithmetic"])

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import make_tensors, write_checkpoint
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_networks import make_tensors, write_checkpoint
 
 from smatter.compose.arrays import as_torch
 from smatter.library.checkpoint import open_checkpoint

@@ -45,12 +45,12 @@ def compose(
     """Mix the sources of a library into one checkpoint."""
     from smatter.compose.recipe import Recipe
     from smatter.library.library import open_library
-    from smatter.library.materialise import plan_of
 
     library = open_library(folder)
     what = _what(library, weights, task_arithmetic, scale, recipe)
     if output is None:
-        plan = plan_of(library, what)
+        plan = library.plan(what)
+        library.verify(plan.sources)
         data: dict[str, Any] = {
             "n_bytes": plan.n_bytes,
             "n_bytes_read": plan.n_bytes_read,

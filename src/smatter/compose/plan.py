@@ -48,6 +48,11 @@ class Plan:
         """Bytes of source values the result depends on, at the result's precision."""
         return sum(step.spec.n_bytes * len(step.terms) for step in self.steps)
 
+    @cached_property
+    def sources(self) -> tuple[str, ...]:
+        """Names of the sources the result depends on."""
+        return tuple(dict.fromkeys(term.source for step in self.steps for term in step.terms))
+
     @property
     def specs(self) -> dict[str, TensorSpec]:
         """What each tensor of the result is."""

@@ -20,7 +20,6 @@ from smatter.library.edit import add_source, init_library
 from smatter.library.export import export
 from smatter.library.library import Library
 from smatter.library.manifest import MANIFEST
-from smatter.library.materialise import compose
 from smatter.library.writing import new_folder
 from smatter.report import page
 from smatter.report.png import grey_png
@@ -84,7 +83,7 @@ def _measure(
 
     def scores(weights: dict[str, float]) -> dict[str, float]:
         start = time.perf_counter()
-        compose(library, Mixture.of(weights), arena)  # the model sees its new weights at once
+        library.compose(Mixture.of(weights), arena)  # the model sees its new weights at once
         times.append(1000 * (time.perf_counter() - start))
         return {style: accuracy(model, *test) for style, test in tests.items()}
 

@@ -10,7 +10,14 @@ import numpy as np
 
 from smatter.compose.arrays import NUMPY_DTYPES, Array
 from smatter.errors import NotFound, UnsafeFile
-from smatter.library.headers import Header, Placed, read_header, read_small_json, regular_file_size
+from smatter.library.headers import (
+    MAX_LABEL_CHARACTERS,
+    Header,
+    Placed,
+    read_header,
+    read_small_json,
+    regular_file_size,
+)
 from smatter.records import ITEM_SIZES, TensorSpec
 
 WEIGHTS = "model.safetensors"
@@ -48,6 +55,8 @@ class MappedFile:
         block = self._memory[begin : begin + (stop - start) * size]
         if begin % size:
             block = block.copy()  # allowed by the format, if rare; an unaligned view would be slow or refused
+        if block.size != (stop - start) * size:
+            raise UnsafeFile(f"{self.path} has become shorter since its header was read; copy it again")
         view = block.view(NUMPY_DTYPES[placed.spec.dtype])
         view.flags.writeable = False
         return view
@@ -99,7 +108,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     """Read the headers of a checkpoint folder, single file or sharded; refuse what is damaged or hostile."""
     if not folder.is_dir():
         raise NotFound(f"{folder} is not a folder; give a Hugging Face checkpoint folder")
-    config = read_small_json(folder / "config.json") if (folder / "config.json").exists() else {}
+    config = read_small_json(safe_path(folder, "config.json")) if _holds(folder, "config.json") else {}
     if not isinstance(config, dict):
         raise UnsafeFile(f"{folder / 'config.json'} is not a JSON object; copy the checkpoint again")
     weight_map = _weight_map(folder)
@@ -118,18 +127,22 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     if not tensors:
         raise UnsafeFile(f"{folder} has no tensors at all; copy the checkpoint again")
     index = (INDEX,) if weight_map else ()
-    side = tuple(name for name in SIDE_FILES if (folder / name).exists())
+    side = tuple(name for name in SIDE_FILES if _holds(folder, name))
     for name in side:
         safe_path(folder, name)
     specs = {name: tensors[name].spec for name in sorted(tensors)}
-    return Checkpoint(folder, config, specs, weight_files, (*weight_files, *index, *side), places)
+    checkpoint = Checkpoint(folder, config, specs, weight_files, (*weight_files, *index, *side), places)
+    for label in (checkpoint.architecture, checkpoint.model_type or ""):
+        if len(label) > MAX_LABEL_CHARACTERS or not label.isprintable():
+            raise UnsafeFile(f"{folder / 'config.json'} names an overlong or unprintable architecture; save it again")
+    return checkpoint
 
 
 def _weight_map(folder: Path) -> dict[str, str]:
     """Which shard holds which tensor; empty for a checkpoint in one file."""
-    if (folder / WEIGHTS).exists() or (folder / WEIGHTS).is_symlink():
+    if _holds(folder, WEIGHTS):
         return {}
-    if not (folder / INDEX).exists():
+    if not _holds(folder, INDEX):
         raise NotFound(f"{folder} has no {WEIGHTS} and no {INDEX}; {_hint(folder)}")
     index = read_small_json(safe_path(folder, INDEX))
     weight_map = index.get("weight_map") if isinstance(index, dict) else None
@@ -137,12 +150,19 @@ def _weight_map(folder: Path) -> dict[str, str]:
         raise UnsafeFile(f"{folder / INDEX} has no weight_map; copy the checkpoint again")
     shards = set(map(str, weight_map.values()))
     if len(shards) > MAX_SHARDS:
-        raise UnsafeFile(f"{folder / INDEX} names {len(shards)} shards, above the limit of {MAX_SHARDS}; refused")
+        raise UnsafeFile(
+            f"{folder / INDEX} names {len(shards)} shards, above the limit of {MAX_SHARDS}; save it in fewer"
+        )
     for shard in weight_map.values():
         plain = isinstance(shard, str) and shard == Path(shard).name and shard.endswith(".safetensors")
         if not plain or shard.startswith(".") or "\\" in shard or not shard.isprintable():
             raise UnsafeFile(f"{folder / INDEX} names {str(shard)[:200]!r}; a shard is a plain *.safetensors file name")
     return weight_map
+
+
+def _holds(folder: Path, name: str) -> bool:
+    """Whether a folder has a file of this name, be it a link to nothing."""
+    return (folder / name).exists() or (folder / name).is_symlink()
 
 
 def _hint(folder: Path) -> str:

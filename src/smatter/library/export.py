@@ -8,7 +8,6 @@ from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
 from smatter.library.checkpoint import SIDE_FILES, WEIGHTS
 from smatter.library.library import Library
-from smatter.library.materialise import plan_of
 from smatter.library.recipes import write_recipe
 from smatter.library.writing import TensorFile, check_free, new_folder
 
@@ -37,7 +36,8 @@ def export(
     folder = Path(folder)
     check_free(folder, replace)
     recipe = what if isinstance(what, Recipe) else library.recipe(what)
-    plan = plan_of(library, recipe)
+    plan = library.plan(recipe)
+    library.verify((*plan.sources, library.manifest.base))
     with new_folder(folder, replace) as temporary:
         with TensorFile(temporary / WEIGHTS, plan.specs, {"format": "pt"}) as file:
             execute(plan, library, file, threads, progress)

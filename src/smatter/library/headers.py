@@ -5,7 +5,10 @@ accepts duplicate keys and headers of 100 MB; here every number is bounded and e
 """
 
 import json
+import math
+import re
 import stat
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +20,9 @@ from smatter.records import ITEM_SIZES, TensorSpec
 MAX_HEADER_BYTES = 4_000_000
 MAX_TENSORS = 50_000
 MAX_NAME_CHARACTERS = 512
+MAX_LABEL_CHARACTERS = 200
 MAX_DIMENSIONS = 8
+MAX_NESTING = 100
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,9 @@ def read_header(path: Path) -> Header:
         if len(prefix) < 8 or length > size - 8:
             raise UnsafeFile(f"{path} is cut short: it says it has {length} bytes of header in {size}; copy it again")
         if length > MAX_HEADER_BYTES:
-            raise UnsafeFile(f"{path} has a header of {length} bytes, above the limit of {MAX_HEADER_BYTES}; refused")
+            raise UnsafeFile(
+                f"{path} has a header of {length} bytes, above the limit of {MAX_HEADER_BYTES}; save it in shards"
+            )
         text = file.read(length)
     return parse_header(text, size - 8 - length, path)
 
@@ -65,7 +72,7 @@ def parse_header(text: bytes, n_data_bytes: int, path: Path) -> Header:
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise UnsafeFile(f"{path} has metadata that does not map strings to strings; save it again")
     if len(entries) > MAX_TENSORS:
-        raise UnsafeFile(f"{path} lists {len(entries)} tensors, above the limit of {MAX_TENSORS}; refused")
+        raise UnsafeFile(f"{path} lists {len(entries)} tensors, above the limit of {MAX_TENSORS}; save it in shards")
     data_start = 8 + len(text)
     tensors: dict[str, Placed] = {}
     ends: list[tuple[int, int, str]] = []
@@ -86,7 +93,7 @@ def _entry(name: str, entry: Any, path: Path) -> tuple[TensorSpec, int, int]:
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         refuse("is not described by dtype, shape and data_offsets alone")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if dtype not in ITEM_SIZES:
+    if not isinstance(dtype, str) or dtype not in ITEM_SIZES:
         refuse(f"has dtype {str(dtype)[:40]!r}, which cannot be mixed (known: {', '.join(ITEM_SIZES)})")
     if not _natural_numbers(shape) or len(shape) > MAX_DIMENSIONS:
         refuse("has a shape that is not a short list of natural numbers")
@@ -117,24 +124,52 @@ def _check_cover(spans: list[tuple[int, int, str]], n_data_bytes: int, path: Pat
 
 
 def parse_json(text: bytes, path: Path) -> Any:
-    """Parse JSON that a stranger may have written: no duplicate keys, no NaN, no bottomless nesting."""
+    """Parse JSON that a stranger may have written: UTF-8, no duplicate keys, no NaN, no bottomless nesting."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         result = dict(pairs)
         if len(result) != len(pairs):
-            twice = next(key for key, _ in pairs if sum(key == other for other, _ in pairs) > 1)
+            twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
             raise UnsafeFile(f"{path} has the key {twice[:80]!r} twice; save it again")
         return result
 
     def refuse_constant(constant: str) -> NoReturn:
         raise UnsafeFile(f"{path} has {constant} where JSON has none; save it again")
 
+    def finite(digits: str) -> float:
+        if math.isinf(number := float(digits)):
+            raise UnsafeFile(f"{path} has {digits[:40]}, a number beyond all bounds; save it again")
+        return number
+
+    def whole(digits: str) -> int | float:
+        return -0.0 if digits == "-0" else int(digits)  # what other readers make of it: no natural number
+
     try:
-        return json.loads(text, object_pairs_hook=unique, parse_constant=refuse_constant)
+        content = json.loads(
+            text.decode(), object_pairs_hook=unique, parse_constant=refuse_constant, parse_float=finite, parse_int=whole
+        )
+        if re.search(rb"\\u[dD][89a-fA-F]", text):  # half a character, which no file can hold
+            json.dumps(content, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         if isinstance(error, UnsafeFile):
             raise
         raise UnsafeFile(f"{path} is not valid JSON where JSON should be ({error}); save it again") from None
+    if _is_deeper(content, MAX_NESTING):
+        raise UnsafeFile(f"{path} is nested more than {MAX_NESTING} deep; save it again")
+    return content
+
+
+def _is_deeper(content: Any, limit: int) -> bool:
+    level = [content]
+    for _ in range(limit):
+        level = [
+            child
+            for parent in level
+            if isinstance(parent, dict | list)
+            for child in (parent.values() if isinstance(parent, dict) else parent)
+            if isinstance(child, dict | list)
+        ]
+    return bool(level)
 
 
 def read_small_json(path: Path, max_bytes: int = MAX_HEADER_BYTES) -> Any:
@@ -146,7 +181,7 @@ def read_small_file(path: Path, max_bytes: int) -> bytes:
     """Read a whole regular file of bounded size."""
     size = regular_file_size(path)
     if size > max_bytes:
-        raise UnsafeFile(f"{path} has {size} bytes, above the limit of {max_bytes}; refused")
+        raise UnsafeFile(f"{path} has {size} bytes, above the limit of {max_bytes}; give a smaller one")
     with path.open("rb") as file:
         return file.read(max_bytes)
 

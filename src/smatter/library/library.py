@@ -4,6 +4,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from smatter.compose.arena import Arena
 from smatter.compose.arrays import Array, as_torch
 from smatter.compose.execute import Progress
 from smatter.compose.mixture import Mixture
@@ -125,29 +126,46 @@ class Library:
         return [(safe_path(folder, file), record.sha256) for file, record in entry.files.items()]
 
     def recipe(self, mixture: Mixture, residual: Residual | None = None) -> Recipe:
-        """A recipe of this library's sources, checked by planning it."""
-        self.plan(mixture, residual)
-        return Recipe(
+        """A recipe of this library's sources; refuses what could not be composed."""
+        recipe = Recipe(
             mixture,
             {name: self.manifest.source(name).digest for name in mixture.sources},
             self.manifest.architecture,
             self.partition.digest,
             residual,
         )
+        self.plan(recipe)
+        return recipe
 
-    def plan(self, mixture: Mixture, residual: Residual | None = None) -> Plan:
-        """What composing a mixture and a residual would do."""
+    def plan(self, what: Mixture | Recipe) -> Plan:
+        """What composing a mixture or rebuilding a recipe will do, before anything is read.
+
+        A recipe's sources are found by content, under whatever name. One that is gone or differs is refused with
+        the weight it carried: a recipe is never silently changed.
+        """
+        residual = None
+        if isinstance(what, Mixture):
+            mixture = what
+        else:
+            if what.mixture.modules and what.partition_digest != self.partition.digest:
+                raise InvalidRecipe("the recipe's weights per module are of another partition: make it again here")
+            mixture, residual = what.mixture_in(self.manifest.digests), what.residual
         return make_plan(mixture, self.specs, self.partition, self.manifest.digests, residual)
 
-    def plan_recipe(self, recipe: Recipe) -> Plan:
-        """What rebuilding a recipe would do; sources are found by content, under whatever name.
+    def compose(
+        self, what: Mixture | Recipe, arena: Arena | None = None, threads: int = 1, progress: Progress | None = None
+    ) -> Arena:
+        """Compute a mixture or a recipe into memory.
 
-        Refuses when a source is gone or differs, and says how much weight it carried: a recipe is never
-        silently changed.
+        Args:
+            what: what to compose.
+            arena: memory of an earlier call to reuse; its tensors change. A new one is made by default.
+            threads: workers on independent blocks; the result does not depend on it.
+            progress: told the bytes finished.
         """
-        if recipe.mixture.modules and recipe.partition_digest != self.partition.digest:
-            raise InvalidRecipe("the recipe has weights per module of another partition: make it again in this library")
-        return self.plan(recipe.mixture_in(self.manifest.digests), recipe.residual)
+        plan = self.plan(what)
+        self.verify(plan.sources)
+        return (arena or Arena(plan.specs)).fill(plan, self, threads, progress)
 
 
 def open_library(folder: str | Path) -> Library:

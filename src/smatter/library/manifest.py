@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from smatter.errors import InvalidManifest, SmatterError, UnknownSource
-from smatter.library.headers import MAX_NAME_CHARACTERS, read_small_json
+from smatter.library.headers import MAX_LABEL_CHARACTERS, MAX_NAME_CHARACTERS, read_small_json
 from smatter.records import Partition
 
 MANIFEST = "library.json"
@@ -36,9 +36,9 @@ class FileEntry(_Record):
 class StorageLoss(_Record):
     """What a lossy storage form changed, as norms of the difference."""
 
-    of_weights: float = Field(ge=0)
+    of_weights: float = Field(ge=0, allow_inf_nan=False)
     """Relative to the source's own norm."""
-    of_delta: float | None = Field(ge=0)
+    of_delta: float | None = Field(ge=0, allow_inf_nan=False)
     """Relative to the source's distance from the base: the part of its specialisation that is lost."""
 
 
@@ -46,7 +46,7 @@ class SourceEntry(_Record):
     """One source: where it is, how it is stored, what it contains."""
 
     name: Name
-    path: str = Field(min_length=1, max_length=4096)
+    path: Annotated[str, StringConstraints(pattern=r"^[^\x00]+$", max_length=4096)]
     form: FormName = "whole"
     digest: Digest
     n_parameters: int = Field(ge=0)
@@ -63,8 +63,8 @@ class Manifest(_Record):
     """The whole of library.json."""
 
     version: Literal[1] = Field(alias="schema")
-    architecture: str = Field(max_length=200)
-    model_type: str | None = Field(default=None, max_length=200)
+    architecture: str = Field(min_length=1, max_length=MAX_LABEL_CHARACTERS)
+    model_type: str | None = Field(default=None, max_length=MAX_LABEL_CHARACTERS)
     base: Name
     exclude: tuple[Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_CHARACTERS)], ...] = ()
     modules: dict[TensorName, tuple[TensorName, ...]]

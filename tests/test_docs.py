@@ -1,0 +1,50 @@
+"""The documents: links lead somewhere, commands exist, Python in the README runs."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from small_networks import make_tensors, write_checkpoint
+
+from smatter.cli.main import main
+from smatter.library.edit import add_source, init_library
+
+ROOT = Path(__file__).parents[1]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        assert "://" in target or (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def commands(page: Path) -> list[str]:
+    lines = [line.split("#")[0].split("   ")[0] for line in re.findall(r"^ {4}(smatter .*)$", page.read_text(), re.M)]
+    return [line.strip() for line in lines]
+
+
+@pytest.mark.parametrize("command", sorted({line for page in PAGES for line in commands(page)}))
+def test_commands_and_their_options_exist(command: str, capsys) -> None:
+    words = shlex.split(command.replace("[", "").replace("]", ""))[1:]
+    for name in words[1].split("|") if words[0] == "library" else [""]:
+        assert main([words[0], *([name] if name else []), "--help"]) == 0
+        help_text = capsys.readouterr().out
+        for option in (word for word in words if word.startswith("-")):
+            assert option in help_text or option in ("-o",), f"{option} in {command!r}"
+
+
+def test_the_readme_runs(tmp_path: Path, monkeypatch) -> None:
+    base = make_tensors(0)
+    library = init_library(tmp_path / "shelf", write_checkpoint(tmp_path / "base", base))
+    for seed, name in enumerate(("ink", "wire"), 1):
+        add_source(library.folder, write_checkpoint(tmp_path / name, make_tensors(seed, near=base)))
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    ours = [block for block in blocks if "import smatter" in block]
+    assert ours
+    for block in ours:
+        names: dict = {}
+        exec(block, names)
+        assert names["tensors"].keys() == base.keys()
