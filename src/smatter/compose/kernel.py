@@ -51,19 +51,15 @@ def as_float32(block: Array, dtype: str) -> NDArray[np.float32]:
     return out
 
 
-def has_compiled_kernel() -> bool:
-    """Whether the extra `fast` is installed."""
-    from importlib.util import find_spec
-
-    return find_spec("numba") is not None
-
-
 @cache
 def _kernel(compiled: bool) -> Blend:
-    if compiled and has_compiled_kernel():
-        from smatter.compose import fused
-
-        return fused.blend
+    if compiled:
+        try:
+            from smatter.compose import fused
+        except (ImportError, RuntimeError):  # no numba, or one that finds no place for its cache
+            pass
+        else:
+            return fused.blend
     from smatter.compose import blocked
 
     return blocked.blend
