@@ -72,7 +72,7 @@ class Partition:
         try:
             return self._owner[tensor]
         except KeyError:
-            raise UnknownModule(f"tensor {tensor!r} is in no module of this library") from None
+            raise UnknownModule(f"tensor {tensor!r} is in no module of this library: restore the base") from None
 
     @cached_property
     def digest(self) -> str:

@@ -1,12 +1,13 @@
 """`smatter compose`: weights or a recipe to a checkpoint folder, a recipe file, or mergekit's YAML."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from smatter.cli.output import Json, human_size, progress_bar, show
-from smatter.errors import InvalidWeights
+from smatter.errors import AlreadyExists, InvalidWeights
 
 if TYPE_CHECKING:
     from smatter.compose.mixture import Mixture
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from smatter.library.library import Library
 
 Product = Literal["folder", "recipe", "mergekit"]
+MERGEKIT_SUFFIXES = (".yaml", ".yml")
 
 
 def compose(
@@ -62,6 +64,7 @@ def compose(
         }
         show(data, as_json, lambda: print(plan))
         return
+    _check_output(output, product, replace)
     if product == "folder":
         from smatter.library.export import export
 
@@ -82,6 +85,21 @@ def compose(
     show(data, as_json, lambda: print(f"wrote {output} ({product}, {human_size(size)})"))
 
 
+def _check_output(output: Path, product: Product, replace: bool) -> None:
+    """Overwrite nothing but an older product of the same kind, so that a slip cannot cost a checkpoint."""
+    from smatter.library.export import RECIPE
+    from smatter.library.recipes import is_recipe
+
+    if product == "folder":
+        ours = not replace or not output.is_dir() or not any(output.iterdir()) or (output / RECIPE).is_file()
+    elif product == "recipe":
+        ours = not output.exists() or is_recipe(output)
+    else:
+        ours = not output.exists() or (output.is_file() and output.suffix in MERGEKIT_SUFFIXES)
+    if not ours:
+        raise AlreadyExists(f"{output} exists and is not a {product} of Smatter's to replace; choose another name")
+
+
 def _what(
     library: "Library", weights: str | None, task_arithmetic: str | None, scale: float, recipe: Path | None
 ) -> "Mixture | Recipe":
@@ -99,7 +117,7 @@ def _what(
     if task_arithmetic is not None:
         return Mixture.task_arithmetic(library.manifest.base, _pairs(task_arithmetic), scale)
     assert recipe is not None
-    return read_merge(recipe, library) if recipe.suffix in (".yaml", ".yml") else read_recipe(recipe)
+    return read_merge(recipe, library) if recipe.suffix in MERGEKIT_SUFFIXES else read_recipe(recipe)
 
 
 def _pairs(text: str) -> dict[str, float]:
@@ -108,7 +126,7 @@ def _pairs(text: str) -> dict[str, float]:
     for pair in text.split(","):
         name, separator, value = pair.strip().rpartition("=")
         try:
-            if not separator or name in result:
+            if not separator or not name or name in result:
                 raise ValueError
             result[name] = float(value)
         except ValueError:
@@ -131,4 +149,4 @@ def _mixture_file(path: Path) -> "Mixture":
 
 
 def _is_weight(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < sys.float_info.max

@@ -1,5 +1,6 @@
 """`smatter`: the program's entry, its errors and exit codes (0 well, 2 a user's mistake, 1 ours)."""
 
+import io
 import sys
 import traceback
 
@@ -27,6 +28,9 @@ def _root() -> None:
 
 def run() -> None:
     """Run the command line and exit."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name the terminal cannot show is no error
     sys.exit(main(sys.argv[1:]))
 
 
@@ -60,5 +64,6 @@ def main(arguments: list[str]) -> int:
 
 
 def _complain(message: str, code: int) -> int:
-    print("smatter: " + " ".join(message.split()), file=sys.stderr)
+    line = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in " ".join(message.split()))
+    print(f"smatter: {line}", file=sys.stderr)
     return code

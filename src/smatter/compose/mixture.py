@@ -78,6 +78,7 @@ class Mixture:
         ((-0.25, 0.5, 0.75),)
         """
         scaled = {name: scale * float(weight) for name, weight in weights.items() if name != base}
+        _check_finite(tuple(scaled.values()), "")
         return cls.arithmetic({base: 1.0 - math.fsum(scaled.values())} | scaled)
 
     def coefficient(self, module: str, source: str) -> float:
@@ -104,8 +105,7 @@ class Mixture:
 def _check_row(row: tuple[float, ...], n_sources: int, rule: Rule, where: str) -> None:
     if len(row) != n_sources:
         raise InvalidWeights(f"{len(row)} weights for {n_sources} sources{where}")
-    if not all(abs(weight) < LARGEST for weight in row):  # also rejects NaN
-        raise InvalidWeights(f"weights {list(row)}{where} are not all finite numbers below {LARGEST:g}")
+    _check_finite(row, where)
     if rule == "arithmetic":
         return
     if min(row) < 0:
@@ -115,3 +115,8 @@ def _check_row(row: tuple[float, ...], n_sources: int, rule: Rule, where: str) -
         raise InvalidWeights(
             f"weights sum to {total:.9g}{where}, not 1: divide them by their sum, or ask for task arithmetic"
         )
+
+
+def _check_finite(row: tuple[float, ...], where: str) -> None:
+    if not all(abs(weight) < LARGEST for weight in row):  # also rejects NaN
+        raise InvalidWeights(f"weights {list(row)}{where} are not all finite numbers below {LARGEST:g}")

@@ -24,7 +24,7 @@ class Elements:
             )
         if self.indices.ndim != 1 or self.indices.shape != self.values.shape:
             raise InvalidResidual(f"{self.indices.shape} indices for {self.values.shape} values")
-        if self.indices.size and (self.indices[0] < 0 or bool((np.diff(self.indices) <= 0).any())):
+        if self.indices.size and (self.indices[0] < 0 or bool((self.indices[1:] <= self.indices[:-1]).any())):
             raise InvalidResidual("indices must not be negative and must increase strictly: sort them, drop repeats")
         if not np.isfinite(self.values).all():
             raise InvalidResidual("values have NaN or Inf: the solver that made them diverged")
@@ -72,14 +72,17 @@ class Residual:
         """Refuse a correction of tensors the network does not have, or outside their range."""
         for name in self.tensors:
             if name not in specs:
-                raise InvalidResidual(f"the residual corrects {name!r}, which this library does not have")
+                raise InvalidResidual(f"the residual corrects {name!r}, not in this library: make the recipe again")
             if not specs[name].is_floating:
-                raise InvalidResidual(f"the residual corrects {name!r}, which holds {specs[name].dtype} values")
+                raise InvalidResidual(f"the residual corrects {name!r}, of {specs[name].dtype}: make the recipe again")
         for name, entry in self.elements.items():
             if entry.indices.size and int(entry.indices[-1]) >= specs[name].n_elements:
                 raise InvalidResidual(
-                    f"index {entry.indices[-1]} of {name!r} is out of range: it has {specs[name].n_elements} elements"
+                    f"index {entry.indices[-1]} of {name!r} is beyond its {specs[name].n_elements} elements: "
+                    "make the recipe again"
                 )
         for name, values in self.dense.items():
             if values.shape != specs[name].shape:
-                raise InvalidResidual(f"the correction of {name!r} is {list(values.shape)}, the tensor {specs[name]}")
+                raise InvalidResidual(
+                    f"the correction of {name!r} is {list(values.shape)}, not {specs[name]}: make the recipe again"
+                )

@@ -243,7 +243,7 @@ def _vocabulary(pair: Pair) -> Iterator[tuple[Severity, str]]:
     if moved:
         yield (
             "error",
-            f"{len(moved)} tokens have another number than in the base's tokenizer ({min(moved)!r} for one): "
+            f"{len(moved)} tokens have another number than in the base's tokenizer ({min(moved, key=str)!r} for one): "
             "embeddings of different tokens would be mixed; use one tokenizer for all",
         )
 
@@ -268,7 +268,9 @@ def read_vocabulary(folder: Path) -> dict[str, int] | None:
         if path.exists():
             try:
                 return parse(read_small_file(path, MAX_JSON_BYTES), path)
-            except (KeyError, TypeError, AttributeError, UnicodeDecodeError):
+            except (LookupError, TypeError, ValueError, AttributeError) as error:
+                if isinstance(error, UnsafeFile):
+                    raise
                 raise UnsafeFile(
                     f"{path} is not a tokenizer file of the usual form; copy the checkpoint again"
                 ) from None

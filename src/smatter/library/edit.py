@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from smatter.backbones.modules import partition
@@ -23,6 +23,7 @@ from smatter.library.manifest import (
     FormName,
     Manifest,
     SourceEntry,
+    check_name,
     is_excluded,
     parse_manifest,
 )
@@ -53,6 +54,8 @@ def init_library(
         progress: told the bytes read.
     """
     folder, excluded = Path(folder), tuple(exclude)
+    name = name or _name_from(Path(base))
+    check_name(name)
     checkpoint = open_checkpoint(Path(base))
     kept = {tensor: spec for tensor, spec in checkpoint.tensors.items() if not is_excluded(tensor, excluded)}
     if not any(spec.is_floating for spec in kept.values()):
@@ -64,23 +67,23 @@ def init_library(
         raise NotFound(f"the folder {folder.parent} does not exist; create it first")
     digest = content_digest(checkpoint, kept, str(base), progress)
     entry = SourceEntry(
-        name=name or _name_from(Path(base)),
+        name=name,
         path=_path_in(folder, Path(base)),
         digest=digest,
         n_parameters=_count(checkpoint, kept),
         files=_hash_files(checkpoint.folder, checkpoint.files, progress),
     )
-    manifest = Manifest(
-        version=1,
-        architecture=checkpoint.architecture,
-        model_type=checkpoint.model_type,
-        base=entry.name,
-        exclude=excluded,
-        modules={module: tuple(tensors) for module, tensors in modules.items()},
-        sources=(entry,),
-    )
-    folder.mkdir(exist_ok=True)
-    with _locked(folder):
+    data = {
+        "schema": 1,
+        "architecture": checkpoint.architecture,
+        "model_type": checkpoint.model_type,
+        "base": entry.name,
+        "exclude": excluded,
+        "modules": modules,
+        "sources": [entry.model_dump()],
+    }
+    manifest = parse_manifest(data, folder / MANIFEST)
+    with _kept_if_filled(folder), _locked(folder):
         if (folder / MANIFEST).exists():
             raise AlreadyExists(f"{folder} is a library already; add to it with `smatter library add`")
         write_file(folder / MANIFEST, manifest.to_json())
@@ -107,6 +110,7 @@ def add_source(
     """
     folder, source = Path(folder), Path(source)
     name = name or _name_from(source)
+    check_name(name)
     with _locked(folder):
         library = open_library(folder)
         if name in library.names:
@@ -121,12 +125,16 @@ def add_source(
             more = f" (and {len(errors) - 1} more differences)" if len(errors) > 1 else ""
             raise IncompatibleSource(f"{source} does not mix with {library.manifest.base!r}: {errors[0].message}{more}")
         entry = _store(library, candidate, name, form, rank, progress)
-        manifest = _changed(library, (*library.manifest.sources, entry))
-        added = Library(folder, manifest)
-        for finding in differing_buffers(added, name):
-            raise IncompatibleSource(f"{source}: {finding.message}")
-        similarity = measure(added, (manifest.base, name), library.specs, library.partition)
-        write_file(folder / MANIFEST, manifest.to_json())
+        try:
+            manifest = _changed(library, (*library.manifest.sources, entry))
+            added = Library(folder, manifest)
+            for finding in differing_buffers(added, name):
+                raise IncompatibleSource(f"{source}: {finding.message}")
+            similarity = measure(added, (manifest.base, name), library.specs, library.partition)
+            write_file(folder / MANIFEST, manifest.to_json())
+        except BaseException:
+            _discard(folder, entry)
+            raise
     return added, findings + [finding for finding in relations(similarity) if finding.source == name]
 
 
@@ -140,9 +148,16 @@ def remove_source(folder: str | Path, name: str) -> Library:
             raise InvalidManifest(f"{name!r} is the base, which all others refer to; make a library with another base")
         manifest = _changed(library, tuple(other for other in library.manifest.sources if other.name != name))
         write_file(folder / MANIFEST, manifest.to_json())
-        if entry.form != "whole":
-            shutil.rmtree(folder / STORED_FOLDER / name, ignore_errors=True)
+        _discard(folder, entry)
     return Library(folder, manifest)
+
+
+def _discard(folder: Path, entry: SourceEntry) -> None:
+    """Delete the library's own copy of a source that the manifest does not list."""
+    if entry.form != "whole":
+        shutil.rmtree(folder / STORED_FOLDER / entry.name, ignore_errors=True)
+        with suppress(OSError):
+            (folder / STORED_FOLDER).rmdir()  # refuses while there are others
 
 
 def _store(
@@ -162,28 +177,28 @@ def _store(
         )
     specs = {tensor: candidate.tensors[tensor] for tensor in library.specs}
     original = content_digest(candidate, specs, what, progress)
-    (library.folder / STORED_FOLDER).mkdir(exist_ok=True)
     target = library.folder / STORED_FOLDER / name
-    if target.exists():  # left by a process that was killed before the manifest knew of it
-        shutil.rmtree(target)
-    with new_folder(target) as temporary:
-        write_stored(temporary, form, candidate, library.base, specs, rank, progress)
-        side = [file for file in SIDE_FILES if file in candidate.files]
-        for file in side:
-            shutil.copyfile(candidate.folder / file, temporary / file)
-    stored = StoredSource(target / STORED, form, library.base)
-    digest = content_digest(stored, specs, what, progress)
-    if form == "delta" and digest != original:
-        raise UnsafeFile(f"{target} does not give back {what} bit for bit; store it whole, and report this as a bug")
-    return SourceEntry(
-        name=name,
-        path=f"{STORED_FOLDER}/{name}",
-        form=form,
-        digest=digest,
-        n_parameters=_count(candidate, specs),
-        files=_hash_files(target, (STORED, *side), progress),
-        loss=None if form == "delta" else measure_loss(stored, candidate, library.base, specs),
-    )
+    with _kept_if_filled(target.parent):
+        if target.exists():  # left by a process that was killed before the manifest knew of it
+            shutil.rmtree(target)
+        with new_folder(target) as temporary:
+            write_stored(temporary, form, candidate, library.base, specs, rank, progress)
+            side = [file for file in SIDE_FILES if file in candidate.files]
+            for file in side:
+                shutil.copyfile(candidate.folder / file, temporary / file)
+            stored = StoredSource(temporary / STORED, form, library.base)
+            digest = content_digest(stored, specs, f"{what} stored as {form}", progress)
+            if form == "delta" and digest != original:
+                raise UnsafeFile(f"{what} does not come back from a delta bit for bit; store it whole, and report this")
+            return SourceEntry(
+                name=name,
+                path=f"{STORED_FOLDER}/{name}",
+                form=form,
+                digest=digest,
+                n_parameters=_count(candidate, specs),
+                files=_hash_files(temporary, (STORED, *side), progress),
+                loss=None if form == "delta" else measure_loss(stored, candidate, library.base, specs),
+            )
 
 
 def _changed(library: Library, sources: tuple[SourceEntry, ...]) -> Manifest:
@@ -206,7 +221,11 @@ def _path_in(library: Path, checkpoint: Path) -> str:
     """Relative where the checkpoint lies inside the library, so that both can move together; else absolute."""
     absolute = checkpoint.resolve()
     if absolute.is_relative_to(library.resolve()):
-        return str(absolute.relative_to(library.resolve()))
+        absolute = absolute.relative_to(library.resolve())
+    try:
+        str(absolute).encode()
+    except UnicodeEncodeError:
+        raise NotFound(f"{checkpoint} has a name that is not UTF-8, as library.json needs; rename it") from None
     return str(absolute)
 
 
@@ -216,6 +235,17 @@ def _name_from(folder: Path) -> str:
     label = resolved.parent.parent.name if resolved.parent.name == "snapshots" else resolved.name
     cleaned = re.sub(r"[^A-Za-z0-9._+-]", "-", label.removeprefix("models--")).lstrip("._+-")[:100]
     return cleaned or "source"
+
+
+@contextmanager
+def _kept_if_filled(folder: Path) -> Iterator[None]:
+    """Make a folder if need be; it is gone again if nothing was put into it."""
+    folder.mkdir(exist_ok=True)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            folder.rmdir()
 
 
 @contextmanager

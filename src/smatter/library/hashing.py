@@ -16,11 +16,13 @@ import numpy as np
 from smatter.compose.arrays import Array
 from smatter.compose.execute import BLOCK, Progress
 from smatter.errors import SmatterError, UnsafeFile
+from smatter.library.headers import read_small_json
 from smatter.library.writing import write_file
 from smatter.records import TensorSpec
 
 CHUNK = 4 << 20
 SEAL = ".smatter-seal.json"
+MAX_SEAL_BYTES = 16_000_000
 RACY_NANOSECONDS = 2_000_000_000
 """A file changed this shortly before it was hashed could change again within its time stamp's resolution."""
 
@@ -62,6 +64,8 @@ def content_digest(
     """
     leaves = []
     for name in sorted(names):
+        if name not in source.tensors:
+            raise UnsafeFile(f"{what} lacks {name!r}; remove the source and add it again")
         spec = source.tensors[name]
         digest = hashlib.sha256()
         for start in range(0, spec.n_elements, BLOCK):
@@ -95,8 +99,8 @@ class Seal:
         self._path = folder / SEAL
         self._known: dict[str, list[object]] = {}
         try:
-            known = json.loads(self._path.read_bytes())
-        except (OSError, ValueError, RecursionError):
+            known = read_small_json(self._path, MAX_SEAL_BYTES)
+        except (OSError, ValueError):
             return
         if isinstance(known, dict):
             self._known = known

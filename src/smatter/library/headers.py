@@ -195,7 +195,7 @@ def regular_file_size(path: Path) -> int:
     except NotADirectoryError:
         raise NotFound(f"{path} is inside something that is not a folder; check the path") from None
     if not stat.S_ISREG(status.st_mode):
-        raise UnsafeFile(f"{path} is not a regular file; give a checkpoint folder with *.safetensors files")
+        raise UnsafeFile(f"{path} is a folder, pipe or device; give a file, or copy it again")
     return status.st_size
 
 

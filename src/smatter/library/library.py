@@ -123,7 +123,14 @@ class Library:
         folder = self.path_of(entry)
         if not folder.is_dir():
             raise NotFound(f"{folder}, the folder of source {name!r}, is gone: restore it, or remove the source")
-        return [(safe_path(folder, file), record.sha256) for file, record in entry.files.items()]
+        added = [(safe_path(folder, file), record.sha256) for file, record in entry.files.items()]
+        for file in self.open_checkpoint(name).files if entry.form == "whole" else ():
+            if file not in entry.files:
+                raise SourceChanged(
+                    f"{folder / file} was not there when source {name!r} was added: delete it, or remove the source "
+                    "and add it again"
+                )
+        return added
 
     def recipe(self, mixture: Mixture, residual: Residual | None = None) -> Recipe:
         """A recipe of this library's sources; refuses what could not be composed."""

@@ -1,6 +1,7 @@
 """library.json: what a library is made of."""
 
 import json
+import re
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +17,8 @@ MANIFEST = "library.json"
 MAX_SOURCES = 1_000
 
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}$")]
+NAME = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}"
+Name = Annotated[str, StringConstraints(pattern=f"^{NAME}$")]
 FileName = Annotated[str, StringConstraints(pattern=r"^[^/\\\x00.][^/\\\x00]{0,254}$")]
 TensorName = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_CHARACTERS)]
 FormName = Literal["whole", "delta", "bf16-delta", "low-rank", "int8"]
@@ -107,6 +109,14 @@ class Manifest(_Record):
     def to_json(self) -> bytes:
         """The text of library.json."""
         return json.dumps(self.model_dump(mode="json", by_alias=True), indent=1).encode() + b"\n"
+
+
+def check_name(name: str) -> None:
+    """Refuse what cannot name a source, and so a folder of the library."""
+    if not re.fullmatch(NAME, name):
+        raise InvalidManifest(
+            f"{name[:120]!r} cannot name a source; use up to 100 letters, digits and .+_-, a letter or digit first"
+        )
 
 
 def is_excluded(tensor: str, patterns: tuple[str, ...]) -> bool:

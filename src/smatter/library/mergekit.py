@@ -1,14 +1,16 @@
 """Merges described in mergekit's YAML: `linear` and `task_arithmetic` read as mixtures, mixtures written as YAML."""
 
 import math
+from collections import Counter
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from smatter.compose.mixture import Mixture
+from smatter.compose.mixture import LARGEST, Mixture
 from smatter.compose.recipe import Recipe
-from smatter.errors import InvalidRecipe
+from smatter.errors import InvalidRecipe, InvalidWeights
 from smatter.library.headers import read_small_file
 from smatter.library.library import Library
 
@@ -22,9 +24,9 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        twice = [key for key in keys if keys.count(key) > 1]
-        if twice:
-            raise yaml.YAMLError(f"the key {twice[0]!r} stands twice")
+        for key, count in Counter(key for key in keys if isinstance(key, Hashable)).items():
+            if count > 1:
+                raise yaml.YAMLError(f"the key {_shown(key)} stands twice")
         return super().construct_mapping(node, deep)
 
 
@@ -36,15 +38,16 @@ def read_merge(path: str | Path, library: Library) -> Mixture:
     gradients, tokenizers, other methods) is refused, never ignored.
     """
     path = Path(path)
+    text = read_small_file(path, MAX_YAML_BYTES)
     try:
-        config = yaml.load(read_small_file(path, MAX_YAML_BYTES), _Loader)
-    except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
-        if isinstance(error, InvalidRecipe):
-            raise
-        raise InvalidRecipe(f"{path} is not readable YAML: {' '.join(str(error).split())[:200]}") from None
+        config = yaml.load(text, _Loader)
+    except (yaml.YAMLError, RecursionError, ValueError, TypeError, LookupError, AttributeError) as error:
+        # yaml itself trips over values that do not fit their tags, such as `!!bool maybe`.
+        reason = " ".join(str(error).split())[:200]
+        raise InvalidRecipe(f"{path} is not readable YAML ({reason}); correct it") from None
     try:
         return _Merge(config, library).mixture()
-    except _Refused as refused:
+    except (_Refused, InvalidWeights) as refused:
         raise InvalidRecipe(f"{path}: {refused}") from None
 
 
@@ -60,23 +63,25 @@ class _Merge:
         allowed = {"models", "merge_method", "base_model", "parameters", "dtype", "out_dtype"}
         self.config = _mapping(config, allowed, "the configuration")
         self.method = self.config.get("merge_method")
-        if self.method not in METHOD_PARAMETERS:
+        if not isinstance(self.method, str) or self.method not in METHOD_PARAMETERS:
             raise _Refused(
-                f"merge_method {self.method!r} is not linear or task_arithmetic; run it with mergekit itself"
+                f"merge_method {_shown(self.method)} is not linear or task_arithmetic; run it with mergekit itself"
             )
         self.parameters = _mapping(
-            self.config.get("parameters") or {}, METHOD_PARAMETERS[str(self.method)] | {"weight"}, "parameters"
+            self.config.get("parameters") or {}, METHOD_PARAMETERS[self.method] | {"weight"}, "parameters"
         )
+        if not isinstance(self.parameters.get("normalize", True), bool):
+            raise _Refused("normalize is not one of true and false; write one")
         models = self.config.get("models")
         if not isinstance(models, list) or not models:
-            raise _Refused("it has no list of models")
+            raise _Refused("it has no list of models; write one")
         self.weights: dict[str, Any] = {}
         for model in models:
             entry = _mapping(model, {"model", "parameters"}, "a model")
             settings = _mapping(entry.get("parameters") or {}, {"weight"}, "a model's parameters")
             name = self._source(entry.get("model"))
             if name in self.weights:
-                raise _Refused(f"model {name!r} is listed twice")
+                raise _Refused(f"model {name!r} is there twice; list it once")
             self.weights[name] = settings.get("weight", self.parameters.get("weight"))
         self.base = self._source(self.config["base_model"]) if self.config.get("base_model") else None
         self._check_dtype()
@@ -103,11 +108,11 @@ class _Merge:
             if self.parameters.get("normalize", True) is True:
                 total = math.fsum(weights.values())
                 if abs(total) < 1e-8:
-                    raise _Refused("weights sum to zero and cannot be normalised")
+                    raise _Refused("weights sum to zero; change them, or say normalize: false")
                 return {name: weight / total for name, weight in weights.items()}
             return weights
         if self.base is None:
-            raise _Refused("task_arithmetic needs a base_model")
+            raise _Refused("task_arithmetic needs a base_model; add it")
         weights.pop(self.base, None)
         scale = _number(self.parameters.get("lambda", 1.0), "lambda")
         if self.parameters.get("normalize", False) is True:
@@ -119,29 +124,31 @@ class _Merge:
     def _source(self, model: Any) -> str:
         path = model.get("path") if isinstance(model, dict) and isinstance(model.get("path"), str) else model
         if not isinstance(path, str):
-            raise _Refused("a model is not a name or path")
+            raise _Refused("a model is not a name or path; write one")
         if path in self.library.names:
             return path
         for entry in self.library.manifest.sources:
-            if Path(path).expanduser().resolve() == self.library.path_of(entry).resolve():
+            if _same_folder(path, self.library.path_of(entry)):
                 return entry.name
-        raise _Refused(f"model {path!r} is not in the library; add it with `smatter library add`")
+        raise _Refused(f"model {_shown(path)} is not in the library; add it with `smatter library add`")
 
     def _check_dtype(self) -> None:
         wanted = self.config.get("out_dtype") or self.config.get("dtype")
         ours = {spec.dtype for spec in self.library.specs.values() if spec.is_floating}
-        if wanted is not None and {DTYPES.get(str(wanted))} != ours:
+        if wanted is not None and (not isinstance(wanted, str) or {DTYPES.get(wanted)} != ours):
             raise _Refused(
-                f"dtype {wanted!r} is not the base's ({', '.join(sorted(ours))}); drop it, or convert the base"
+                f"dtype {_shown(wanted)} is not the base's ({', '.join(sorted(ours))}); drop it, or convert the base"
             )
 
 
 def _mapping(value: Any, allowed: set[str], what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise _Refused(f"{what} is not a mapping")
+        raise _Refused(f"{what} is not a mapping; write key: value")
     unknown = sorted(str(key) for key in value if key not in allowed)
     if unknown:
-        raise _Refused(f"{what} has {unknown[0]!r}, which has no counterpart in a mixture; run it with mergekit itself")
+        raise _Refused(
+            f"{what} has {_shown(unknown[0])}, which has no counterpart in a mixture; run it with mergekit itself"
+        )
     return value
 
 
@@ -153,7 +160,7 @@ def _resolve(setting: Any, tensor: str, name: str) -> float:
             if isinstance(setting, list):
                 raise _Refused(f"the weights of {name!r} are a gradient over layers; give one per module instead")
             return _number(entry, f"the weight of {name!r}")
-        wanted = entry.get("filter")
+        wanted = _mapping(entry, {"filter", "value"}, f"a weight of {name!r}").get("filter")
         if wanted in (None, "*") or (isinstance(wanted, str) and wanted in tensor):
             return _number(entry.get("value"), f"the weight of {name!r}")
     raise _Refused(f"no weight of {name!r} applies to {tensor!r}; add an entry without a filter")
@@ -162,11 +169,23 @@ def _resolve(setting: Any, tensor: str, name: str) -> float:
 def _number(value: Any, what: str) -> float:
     try:
         number = float(value) if not isinstance(value, bool) else math.nan
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not math.isfinite(number):
-        raise _Refused(f"{what} is {value!r}, not a number")
+    if not abs(number) < LARGEST:  # also rejects NaN
+        raise _Refused(f"{what}, {_shown(value)}, is not a number below {LARGEST:g}; write one")
     return number
+
+
+def _shown(value: object) -> str:
+    """A value for a message; by its type alone where aliases or digits could make it endless."""
+    return repr(value)[:200] if isinstance(value, str | float | bool | None) else f"of type {type(value).__name__}"
+
+
+def _same_folder(written: str, folder: Path) -> bool:
+    try:
+        return Path(written).expanduser().resolve() == folder.resolve()
+    except (OSError, RuntimeError, ValueError):  # no such home, links in a circle, a NUL
+        return False
 
 
 def _on_simplex(row: dict[str, float]) -> bool:

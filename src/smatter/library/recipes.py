@@ -89,7 +89,15 @@ def read_recipe(path: str | Path) -> Recipe:
     except SmatterError as error:
         if isinstance(error, UnsafeFile):
             raise
-        raise InvalidRecipe(f"{path} is not a sound recipe: {error}") from None
+        raise InvalidRecipe(f"{path} is not a sound recipe: {error}; make it again") from None
+
+
+def is_recipe(path: Path) -> bool:
+    """Whether a file says it is a recipe; it may still not be a sound one."""
+    try:
+        return KEY in MappedFile(path).header.metadata
+    except SmatterError:
+        return False
 
 
 def _residual(file: MappedFile) -> Residual | None:
@@ -101,9 +109,9 @@ def _residual(file: MappedFile) -> Residual | None:
         elif kind == "elements" and rest.endswith(":indices"):
             name = rest.removesuffix(":indices")
             elements[name] = Elements(_tensor(file, key, "I64"), _tensor(file, f"elements:{name}:values", "F32"))
-        elif key != "mixture" and not (
-            kind == "elements" and f"{key.removesuffix(':values')}:indices" in file.header.tensors
-        ):
+        elif kind == "elements" and rest.endswith(":values"):
+            _tensor(file, f"{key.removesuffix(':values')}:indices", "I64")
+        elif key != "mixture":
             raise InvalidRecipe(f"it has a tensor {key!r}, which no recipe has")
     return Residual(elements, dense) if elements or dense else None
 

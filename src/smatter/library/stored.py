@@ -1,6 +1,7 @@
 """A source in a storage form: written once from a checkpoint and the base, read like a checkpoint."""
 
 import json
+import operator
 import os
 import shutil
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ import numpy as np
 from smatter.compose.arrays import Array
 from smatter.compose.execute import BLOCK, Progress
 from smatter.compose.kernel import as_float32
-from smatter.errors import IncompatibleSource, SmatterError, UnsafeFile
+from smatter.errors import IncompatibleSource, UnsafeFile
 from smatter.library.checkpoint import MappedFile
 from smatter.library.forms import Form
 from smatter.library.forms.bf16_delta import Bf16Delta
@@ -57,10 +58,10 @@ class StoredSource:
         self._file = MappedFile(path)
         self._form, self._base = FORMS[form], base
         self.tensors = _read_specs(self._file, form)
-        owners = {key.rpartition(":")[0] for key in self._file.header.tensors}
-        self._changed = frozenset(owners)
-        for name in sorted(owners - set(self.tensors)):
-            raise UnsafeFile(f"{path} has parts of {name!r}, which it does not list; remove the source, add it again")
+        self._changed = frozenset(key.rpartition(":")[0] for key in self._file.header.tensors)
+        for name in sorted(self._changed):
+            if name not in self.tensors or not self.tensors[name].is_floating:
+                raise UnsafeFile(f"{path} has parts of {name!r}, which no form stores; remove the source, add it again")
         for name, spec in self.tensors.items():
             if base.tensors.get(name) != spec:
                 raise UnsafeFile(
@@ -80,11 +81,11 @@ def _read_specs(file: MappedFile, form: str) -> dict[str, TensorSpec]:
         described = parse_json(file.header.metadata["smatter"].encode(), file.path)
         if described["form"] == form:
             return {
-                name: TensorSpec(dtype, tuple(map(int, shape))) for name, (dtype, shape) in described["tensors"].items()
+                name: TensorSpec(dtype, tuple(map(operator.index, shape)))
+                for name, (dtype, shape) in described["tensors"].items()
             }
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, SmatterError):
-            raise
+    except (KeyError, TypeError, ValueError, AttributeError):
+        pass
     raise UnsafeFile(f"{file.path} is not a source stored as {form!r}; remove the source and add it again")
 
 
@@ -136,6 +137,8 @@ def _encode(
     values, base_values = source.read(name, 0, spec.n_elements), base.read(name, 0, spec.n_elements)
     if np.array_equal(values.view(np.uint8), base_values.view(np.uint8)):
         return {}
+    if not spec.is_floating:
+        raise IncompatibleSource(f"tensor {name!r} holds integers that differ from the base's: they cannot be mixed")
     return codec.encode(spec, values, base_values)
 
 

@@ -3,11 +3,12 @@
 import ctypes
 import errno
 import os
+import secrets
 import shutil
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ def write_file(path: Path, *chunks: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    sync_folder(path.parent)
+    _settle(path)
 
 
 @contextmanager
@@ -50,7 +51,7 @@ def new_folder(path: Path, replace: bool = False) -> Iterator[Path]:
             _exchange(temporary, path)
         else:
             temporary.replace(path)
-        sync_folder(path.parent)
+        _settle(path)
 
 
 def check_free(path: Path, replace: bool = False) -> None:
@@ -67,14 +68,17 @@ def check_free(path: Path, replace: bool = False) -> None:
 @contextmanager
 def _partial(path: Path) -> Iterator[Path]:
     """A temporary name beside `path`; what is left under it afterwards, by this or a killed process, is deleted."""
+    if path.name in ("", ".."):
+        raise NotFound(f"{path} names nothing new; give the name of a file or folder to write")
     stem = f".{path.name}.partial-"
     try:
-        for stale in path.parent.glob(f"{glob_escape(stem)}*"):
-            if not _alive(stale.name.removeprefix(stem)):
-                _delete(stale)
+        for other in path.parent.glob(f"{glob_escape(stem)}*"):
+            if other not in _in_use and not _alive(other.name.removeprefix(stem)):
+                _delete(other)
     except OSError:
         pass  # a leftover that cannot be deleted is no reason to refuse new work
-    temporary = path.with_name(f"{stem}{os.getpid()}")
+    temporary = path.with_name(f"{stem}{os.getpid()}-{secrets.token_hex(4)}")
+    _in_use.add(temporary)
     try:
         yield temporary
     except OSError as error:
@@ -83,6 +87,11 @@ def _partial(path: Path) -> Iterator[Path]:
         raise _explained(error, path) from error
     finally:
         _delete(temporary)
+        _in_use.discard(temporary)
+
+
+_in_use: set[Path] = set()
+"""Temporary names of this process; any other with its number is of a killed one that had the same."""
 
 
 def glob_escape(text: str) -> str:
@@ -90,10 +99,14 @@ def glob_escape(text: str) -> str:
     return "".join(f"[{character}]" if character in "*?[" else character for character in text)
 
 
-def _alive(process: str) -> bool:
+def _alive(suffix: str) -> bool:
+    """Whether the process that chose a temporary name, other than this one, still runs."""
+    process = suffix.partition("-")[0]
+    if not process.isdecimal() or int(process) == os.getpid():
+        return False
     try:
         os.kill(int(process), 0)
-    except (ValueError, ProcessLookupError):
+    except (OverflowError, ProcessLookupError):
         return False
     except PermissionError:
         return True
@@ -129,6 +142,12 @@ def sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _settle(path: Path) -> None:
+    """Make a new name durable; by now it is there for all to see, so that a disk which cannot is no failure."""
+    with suppress(OSError):
+        sync_folder(path.parent)
 
 
 def _exchange(first: Path, second: Path) -> None:

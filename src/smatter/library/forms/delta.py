@@ -43,7 +43,7 @@ class Delta:
         """Undo the exclusive or on the blocks that hold start..stop."""
         width = ITEM_SIZES[spec.dtype]
         n_blocks = -(-spec.n_elements // BLOCK)
-        planes = parts.part("planes", "U8")
+        planes = parts.part("planes", "U8").reshape(-1)
         index = parts.part("index", "I64", (n_blocks * width + 1,))
         first, last = start // BLOCK, -(-stop // BLOCK)
         changed = np.empty((min(last * BLOCK, spec.n_elements) - first * BLOCK, width), np.uint8)
