@@ -118,11 +118,11 @@ def interleave(
     return Timings(seconds, faults)
 
 
-def settle_malloc() -> None:
-    """Put glibc's malloc where a long-running process ends up, so that timings do not depend on what ran before.
+def keep_freed_memory() -> None:
+    """Let glibc's malloc keep all that is freed from now on, so that timings do not depend on what it gave back.
 
-    Blocks above 32 MiB, the most its threshold can grow to, always come from the system; smaller ones are kept when
-    they are freed, and used again. Elsewhere than on glibc nothing happens.
+    It decides by its own history what to return to the system, and fresh pages can cost more than the arithmetic.
+    This is the best state that a long-running process can be in. Elsewhere than on glibc nothing happens.
     """
     if hasattr(_LIBC, "mallopt"):
         trim_threshold, mmap_threshold = -1, -3

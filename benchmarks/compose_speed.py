@@ -26,10 +26,10 @@ from common import (
     Rows,
     Timings,
     interleave,
+    keep_freed_memory,
     machine,
     peak_memory,
     return_freed_memory,
-    settle_malloc,
     show,
     stage,
     write_result,
@@ -52,6 +52,7 @@ COPY = "copy limit"
 UNSYNCED = ", fsync made a no-op"
 
 FRESH = ", fresh memory"
+FIRST_CALL = f"{PEER}, fastest setting{FRESH}"
 
 Case = Callable[[], Any]
 Prepare = Callable[[str], Any]
@@ -265,7 +266,7 @@ def measure_memory(data: Data, dtype: str, n_sources: int, rounds: int, setting:
         setting, tried = fastest_setting(settings, f"{n_sources} {dtype} in memory")
     cases: dict[str, Case] = {
         f"{PEER}, fastest setting": settings[setting],
-        f"{PEER}, fastest setting{FRESH}": settings[setting],
+        FIRST_CALL: settings[setting],
         f"{PEER}, default setting": settings["default"],
         "torch, one sum a tensor": naive,
         OURS: lambda: ours(reused=True, compiled=True),
@@ -273,8 +274,14 @@ def measure_memory(data: Data, dtype: str, n_sources: int, rounds: int, setting:
         f"Smatter compiled{FRESH}": lambda: ours(reused=False, compiled=True),
         f"Smatter without the extra{FRESH}": lambda: ours(reused=False, compiled=False),
     }
+
+    def ready(case: str) -> None:
+        """Leave malloc with all the pages the peer is about to need, or with none."""
+        if case.startswith(PEER):
+            return_freed_memory() if FRESH in case else cases[case]()
+
     with stage(f"{n_sources} {dtype} in memory", (rounds + 1) * len(cases)) as tick:
-        timings = interleave(cases, rounds, lambda case: return_freed_memory() if FRESH in case else None, tick)
+        timings = interleave(cases, rounds, ready, tick)
     fused, blocked = ours(reused=False, compiled=True), ours(reused=True, compiled=False)
     return timings, {
         "bit_equal": all(np.array_equal(fused.array(name), blocked.array(name)) for name in plan.specs),
@@ -461,10 +468,12 @@ def measure_peaks(data: Data, repeats: int) -> Rows:
 NOTES = [
     "times_faster: the median over rounds of mergekit's time divided by the case's, with a 95 % bootstrap interval. "
     "mergekit's time is that of its fastest case in the table.",
-    "Memory: sources are resident and a result is dropped before the next call. malloc is set to where glibc's own "
-    "rules take it in a long-running process: mergekit gets recycled pages but for its largest tensor. Rows with fresh "
-    "memory start from what a new process has: mergekit after malloc_trim, Smatter with a new arena.",
-    "Disk: sources are in the page cache. Smatter opens the library anew in each round and finds its files sealed: "
+    "Memory: sources are resident and a result is dropped before the next call. Each timed call of mergekit follows an "
+    "untimed one, and malloc is told to keep what is freed, so that mergekit works in recycled pages, as Smatter does "
+    "in a reused arena; left alone, malloc gives some of them back or not, by its history. Rows with fresh memory start "
+    "from what a new process has: mergekit after malloc_trim, Smatter with a new arena. memory_speedup_*_over_fresh: "
+    "mergekit in fresh memory / Smatter compiled in a reused arena.",
+    "Disk: sources are in the page cache, malloc as it comes. Smatter opens the library anew in each round and finds its files sealed: "
     "their sha256 was checked when they had the size, inode and times they have now. mergekit checks no hashes, does "
     "not fsync, and keeps its files open from round to round unless the row says otherwise.",
     "Smatter's export is durable (fsync of files and folders) before it counts as done, and so is the copy it is "
@@ -522,12 +531,12 @@ def main() -> None:
     import torch
     import transformers
 
-    settle_malloc()
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     data = prepare(SCRATCH / NAME / ("quick" if quick else "full"), size.network)
-    memory = measure_all(data, size, measure_memory)
     disk = measure_all(data, size, measure_disk)
+    keep_freed_memory()
+    memory = measure_all(data, size, measure_memory)
     commands = measure_commands(data, size.commands)
     peaks = measure_peaks(data, size.processes)
     data.clear_output()
@@ -545,6 +554,7 @@ def main() -> None:
         dtype = in_memory.dtype
         figures[f"memory_speedup_{dtype}"] = in_memory.speedup(OURS)
         figures[f"memory_speedup_{dtype}_without_extra"] = in_memory.speedup(WITHOUT_EXTRA)
+        figures[f"memory_speedup_{dtype}_over_fresh"] = in_memory.timings.ratio(FIRST_CALL, OURS).median
         figures[f"disk_speedup_{dtype}"] = on_disk.speedup(EXPORT)
     apart = {dtype: [o.checks["difference"] for o in (*memory, *disk) if o.dtype == dtype] for dtype in DTYPES}
     figures |= {

@@ -521,7 +521,8 @@ def planes_a_scalar(parts: Tensors, _described: dict[str, Any]) -> None:
 
 @stored("code")
 def index_that_is_negative(parts: Tensors, _described: dict[str, Any]) -> None:
-    parts[f"{QUERY}:index"] = ("I64", np.array([-64, 0, 64, 128, 192]))
+    parts[f"{QUERY}:planes"] = ("U8", np.zeros(400, np.uint8))
+    parts[f"{QUERY}:index"] = ("I64", np.array([-320, -256, -192, -128, -64]))
 
 
 @stored("code")

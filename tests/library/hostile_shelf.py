@@ -120,6 +120,7 @@ def build(root: Path) -> None:
         words = ["library", "add", str(library), str(library / "checkpoints" / name), "--store", form, *rank]
         assert main(words) == 0
     assert main(["compose", str(library), "--weights", "base=1", "-o", str(root / "export")]) == 0
+    (library / SEAL).unlink(missing_ok=True)
 
 
 @dataclass

@@ -14,7 +14,7 @@ from smatter.compose import blocked, kernel
 from smatter.compose.arena import Arena
 from smatter.compose.mixture import Mixture
 from smatter.compose.residual import Elements, Residual
-from smatter.errors import InvalidRecipe
+from smatter.errors import InvalidRecipe, InvalidWeights
 from smatter.library.edit import add_source, init_library, remove_source
 from smatter.library.export import export
 from smatter.library.library import Library, open_library
@@ -201,3 +201,12 @@ def test_results_agree_with_mergekit(make_library: MakeLibrary, dtype: torch.dty
     tolerance = 2**-7 if dtype == torch.bfloat16 else 1e-6  # one unit in the last place
     for name, value in peer.items():
         torch.testing.assert_close(ours[name], value, rtol=tolerance, atol=tolerance / 10)
+
+
+def test_arithmetic_that_leaves_the_range_of_a_dtype_is_refused(make_library: MakeLibrary, tmp_path: Path) -> None:
+    library = make_library(torch.float16)
+    with pytest.raises(InvalidWeights, match="leaves the range of F16"):
+        library.compose(Mixture.task_arithmetic("base", {"a": 1e8}))
+    with pytest.raises(InvalidWeights, match="leaves the range of F16"):
+        export(library, Mixture.arithmetic({"a": 1e8}), tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -63,13 +63,13 @@ def test_arbitrary_json(content: Any, n_data_bytes: int) -> None:
     assert_exact_or_refused(json.dumps(content).encode(), n_data_bytes)
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(mutated_json(SOUND), st.sampled_from([N_BYTES, N_BYTES, N_BYTES, 0, 24, 41]))
 def test_almost_sound_headers(content: Any, n_data_bytes: int) -> None:
     assert_exact_or_refused(json.dumps(content).encode(), n_data_bytes)
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(mutated_bytes(SOUND_TEXT))
 @example(SOUND_TEXT)
 @example(b" " + SOUND_TEXT + b"\n\t ")

@@ -195,7 +195,10 @@ def test_killed_at_random_times(kind: Kind, server: Server, large_template: Path
         assert n_tried < 10 * N_RANDOM_KILLS, "the command ends before it can be killed"
         shelf = bench.reset()
         moment = (n_killed + generator.random()) / N_RANDOM_KILLS * seconds
-        n_killed += server.run(kind.words(shelf), after=moment, slow=slow)["code"] == KILLED
+        if server.run(kind.words(shelf), after=moment, slow=slow)["code"] == KILLED:
+            n_killed += 1
+        else:
+            seconds *= 0.9  # it was measured on a busier machine
         bench.assert_whole(old, new)
 
 

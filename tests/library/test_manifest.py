@@ -68,7 +68,7 @@ def test_arbitrary_json(content: Any) -> None:
     assert_sound_or_refused(content)
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(mutated_json(SOUND))
 @example(SOUND | {"schema": True})
 @example(SOUND | {"schema": 1.0})

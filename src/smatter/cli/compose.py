@@ -50,9 +50,13 @@ def compose(
 
     library = open_library(folder)
     what = _what(library, weights, task_arithmetic, scale, recipe)
+    plan = library.plan(what)
+    if output is not None and product != "folder":
+        _check_output(output, product)
+    needed = {*plan.sources, library.manifest.base}
+    with progress_bar("checking files", sum(library.manifest.source(name).n_bytes for name in needed)) as progress:
+        library.verify(tuple(needed), progress)
     if output is None:
-        plan = library.plan(what)
-        library.verify(plan.sources)
         data: dict[str, Any] = {
             "n_bytes": plan.n_bytes,
             "n_bytes_read": plan.n_bytes_read,
@@ -64,12 +68,10 @@ def compose(
         }
         show(data, as_json, lambda: print(plan))
         return
-    _check_output(output, product, replace)
     if product == "folder":
         from smatter.library.export import export
 
-        total = sum(spec.n_bytes for spec in library.specs.values())
-        with progress_bar("composing", total) as progress:
+        with progress_bar("composing", plan.n_bytes) as progress:
             export(library, what, output, threads, replace, progress)
     elif product == "recipe":
         from smatter.library.recipes import write_recipe
@@ -85,18 +87,12 @@ def compose(
     show(data, as_json, lambda: print(f"wrote {output} ({product}, {human_size(size)})"))
 
 
-def _check_output(output: Path, product: Product, replace: bool) -> None:
+def _check_output(output: Path, product: Product) -> None:
     """Overwrite nothing but an older product of the same kind, so that a slip cannot cost a checkpoint."""
-    from smatter.library.export import RECIPE
     from smatter.library.recipes import is_recipe
 
-    if product == "folder":
-        ours = not replace or not output.is_dir() or not any(output.iterdir()) or (output / RECIPE).is_file()
-    elif product == "recipe":
-        ours = not output.exists() or is_recipe(output)
-    else:
-        ours = not output.exists() or (output.is_file() and output.suffix in MERGEKIT_SUFFIXES)
-    if not ours:
+    ours = is_recipe(output) if product == "recipe" else output.is_file() and output.suffix in MERGEKIT_SUFFIXES
+    if output.exists() and not ours:
         raise AlreadyExists(f"{output} exists and is not a {product} of Smatter's to replace; choose another name")
 
 

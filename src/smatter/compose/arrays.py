@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from smatter.records import TensorSpec
+from smatter.records import FLOATING, TensorSpec
 
 if TYPE_CHECKING:
     import torch
@@ -17,6 +17,15 @@ NUMPY_DTYPES: dict[str, DTypeLike] = {
     "I64": np.int64, "I32": np.int32, "I16": np.int16, "I8": np.int8, "U8": np.uint8, "BOOL": np.bool_,
 }  # fmt: skip
 """How each dtype lies in a numpy array; bfloat16 as its bit pattern."""
+
+
+def all_finite(block: Array, dtype: str) -> bool:
+    """Whether a block has neither NaN nor Inf; integers never have."""
+    if dtype == "BF16":
+        return not bool(((block & np.uint16(0x7F80)) == np.uint16(0x7F80)).any())
+    if dtype in FLOATING:
+        return bool(np.isfinite(block).all())
+    return True
 
 
 def as_torch(array: Array, spec: TensorSpec) -> "torch.Tensor":

@@ -7,10 +7,11 @@ from typing import Protocol
 
 import numpy as np
 
-from smatter.compose.arrays import NUMPY_DTYPES, Array
+from smatter.compose.arrays import NUMPY_DTYPES, Array, all_finite
 from smatter.compose.kernel import blend
 from smatter.compose.plan import Plan, Step
 from smatter.compose.residual import Elements
+from smatter.errors import InvalidWeights
 from smatter.records import TensorSpec
 
 BLOCK = 1 << 20
@@ -88,6 +89,10 @@ def compute(plan: Plan, reader: Reader, step: Step, start: int, stop: int, out: 
     blend(sources, dtypes, weights, out, step.spec.dtype)
     if step.tensor in plan.residual.elements:
         _correct(plan.residual.elements[step.tensor], sources, dtypes, weights, start, stop, out, step.spec.dtype)
+    if plan.may_overflow and not all_finite(out, step.spec.dtype):
+        raise InvalidWeights(
+            f"{step.tensor!r} leaves the range of {step.spec.dtype}; use smaller coefficients or corrections"
+        )
 
 
 def _correct(

@@ -33,10 +33,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """All steps in the order of the output, and the residual they refer to."""
+    """All steps in the order of the output, and the residual they refer to.
+
+    A sum on the simplex stays between its sources; any other may leave what its dtype can hold (`may_overflow`).
+    """
 
     steps: tuple[Step, ...]
     residual: Residual
+    may_overflow: bool
 
     @cached_property
     def n_bytes(self) -> int:
@@ -105,7 +109,7 @@ def make_plan(
         module = partition.module_of(tensor)
         mix = terms[module] if spec.is_floating else (Term(terms[module][0].source, 1.0),)
         steps.append(Step(tensor, spec, module, mix))
-    return Plan(tuple(steps), residual)
+    return Plan(tuple(steps), residual, mixture.rule != "simplex" or bool(residual.tensors))
 
 
 def _terms(mixture: Mixture, module: str, digests: Mapping[str, str]) -> tuple[Term, ...]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from smatter.compose.execute import Progress, execute
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
+from smatter.errors import AlreadyExists
 from smatter.library.checkpoint import SIDE_FILES, WEIGHTS
 from smatter.library.library import Library
 from smatter.library.recipes import write_recipe
@@ -35,6 +36,8 @@ def export(
     """
     folder = Path(folder)
     check_free(folder, replace)
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / RECIPE).is_file():
+        raise AlreadyExists(f"{folder} is not an export of Smatter's, so it is not replaced; choose another name")
     recipe = what if isinstance(what, Recipe) else library.recipe(what)
     plan = library.plan(recipe)
     library.verify((*plan.sources, library.manifest.base))

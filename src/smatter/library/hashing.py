@@ -11,9 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
-
-from smatter.compose.arrays import Array
+from smatter.compose.arrays import Array, all_finite
 from smatter.compose.execute import BLOCK, Progress
 from smatter.errors import SmatterError, UnsafeFile
 from smatter.library.headers import read_small_json
@@ -77,15 +75,6 @@ def content_digest(
                 progress(block.nbytes)
         leaves.append([name, spec.dtype, list(spec.shape), digest.hexdigest()])
     return hashlib.sha256(json.dumps(leaves, separators=(",", ":")).encode()).hexdigest()
-
-
-def all_finite(block: Array, dtype: str) -> bool:
-    """Whether a block has neither NaN nor Inf; integers never have."""
-    if dtype == "BF16":
-        return not bool(((block & np.uint16(0x7F80)) == np.uint16(0x7F80)).any())
-    if dtype in ("F64", "F32", "F16"):
-        return bool(np.isfinite(block).all())
-    return True
 
 
 class Seal:

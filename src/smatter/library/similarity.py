@@ -102,7 +102,7 @@ def measure(
             spec = specs[tensor]
             for start in range(0, spec.n_elements, SAMPLE):
                 stop = min(start + SAMPLE, spec.n_elements)
-                rows = np.empty((n_sources, stop - start), np.float32)
+                rows = np.empty((n_sources, stop - start))  # float64: squares of large weights fit
                 for row, name in zip(rows, names, strict=True):
                     row[:] = as_float32(reader.read(name, tensor, start, stop), reader.spec(name, tensor).dtype)
                 cross[index] += rows @ rows[0]

@@ -73,7 +73,8 @@ class StoredSource:
         if name not in self._changed:
             return self._base.read(name, start, stop)
         parts = _Parts(self._file, name)
-        return self._form.decode(self.tensors[name], parts, lambda: self._base.read(name, start, stop), start, stop)
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is for `content_digest` to find
+            return self._form.decode(self.tensors[name], parts, lambda: self._base.read(name, start, stop), start, stop)
 
 
 def _read_specs(file: MappedFile, form: str) -> dict[str, TensorSpec]:
@@ -139,7 +140,11 @@ def _encode(
         return {}
     if not spec.is_floating:
         raise IncompatibleSource(f"tensor {name!r} holds integers that differ from the base's: they cannot be mixed")
-    return codec.encode(spec, values, base_values)
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return codec.encode(spec, values, base_values)
+    except np.linalg.LinAlgError:
+        raise IncompatibleSource(f"tensor {name!r} is too large for this form: store this source whole") from None
 
 
 def measure_loss(stored: Tensors, source: Tensors, base: Tensors, names: Mapping[str, TensorSpec]) -> StorageLoss:

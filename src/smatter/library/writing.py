@@ -2,6 +2,7 @@
 
 import ctypes
 import errno
+import glob
 import os
 import secrets
 import shutil
@@ -72,7 +73,7 @@ def _partial(path: Path) -> Iterator[Path]:
         raise NotFound(f"{path} names nothing new; give the name of a file or folder to write")
     stem = f".{path.name}.partial-"
     try:
-        for other in path.parent.glob(f"{glob_escape(stem)}*"):
+        for other in path.parent.glob(f"{glob.escape(stem)}*"):
             if other not in _in_use and not _alive(other.name.removeprefix(stem)):
                 _delete(other)
     except OSError:
@@ -82,7 +83,8 @@ def _partial(path: Path) -> Iterator[Path]:
     try:
         yield temporary
     except OSError as error:
-        if isinstance(error, SmatterError):
+        about_source = error.filename is not None and temporary.name not in str(error.filename)
+        if isinstance(error, SmatterError) or about_source:
             raise
         raise _explained(error, path) from error
     finally:
@@ -92,11 +94,6 @@ def _partial(path: Path) -> Iterator[Path]:
 
 _in_use: set[Path] = set()
 """Temporary names of this process; any other with its number is of a killed one that had the same."""
-
-
-def glob_escape(text: str) -> str:
-    """Escape the characters that `Path.glob` treats as patterns."""
-    return "".join(f"[{character}]" if character in "*?[" else character for character in text)
 
 
 def _alive(suffix: str) -> bool:
@@ -224,9 +221,11 @@ def write_tensors(path: Path, tensors: Iterable[tuple[str, TensorSpec, Array]], 
 
 
 def _reserve(descriptor: int, size: int) -> None:
-    if hasattr(os, "posix_fallocate"):
+    try:
         os.posix_fallocate(descriptor, 0, size)
-    else:
+    except (AttributeError, OSError) as error:  # macOS has no such call, some file systems no such thing
+        if isinstance(error, OSError) and error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+            raise
         os.ftruncate(descriptor, size)
 
 
