@@ -476,8 +476,8 @@ NOTES = [
     "Memory: sources are resident and a result is dropped before the next call; Smatter writes into an arena that it "
     "keeps, mergekit into memory that it allocates, as its interface has it. malloc is left alone. Rows with fresh "
     "memory start from what a new process has: mergekit after malloc_trim, Smatter with a new arena.",
-    "memory_recycled, memory_speedup_*_over_recycled: the same with malloc told to keep all that is freed and each timed "
-    "call of mergekit after an untimed one, so that it too works in pages it had before: its best case.",
+    "memory_recycled, memory_speedup_*_over_recycled: the same with malloc told to keep all that is freed and each "
+    "timed call of mergekit after an untimed one, so that it too works in pages it had before: its best case.",
     "Disk: sources are in the page cache. Smatter opens the library anew in each round and finds its files sealed: "
     "their sha256 was checked when they had the size, inode and times they have now. mergekit checks no hashes, does "
     "not fsync, and keeps its files open from round to round unless the row says otherwise.",

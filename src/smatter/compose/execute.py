@@ -62,7 +62,7 @@ def execute(plan: Plan, reader: Reader, sink: Sink, threads: int = 1, progress: 
         sink.done(step, start, stop, out)
         return out.nbytes
 
-    blocks = _blocks(plan)
+    blocks = ((step, *block) for step in plan.steps for block in ranges(step.spec.n_elements))
     if threads == 1:
         for block in blocks:
             finished = run(*block)
@@ -116,10 +116,15 @@ def _correct(
     out[where] = corrected
 
 
-def _blocks(plan: Plan) -> Iterator[tuple[Step, int, int]]:
-    for step in plan.steps:
-        for start in range(0, step.spec.n_elements, BLOCK):
-            yield step, start, min(start + BLOCK, step.spec.n_elements)
+def ranges(n_elements: int, size: int | None = None) -> Iterator[tuple[int, int]]:
+    """Cut n_elements into (start, stop) of `size` elements, `BLOCK` by default; the last may be shorter.
+
+    >>> list(ranges(5, 2))
+    [(0, 2), (2, 4), (4, 5)]
+    """
+    step = size or BLOCK
+    for start in range(0, n_elements, step):
+        yield start, min(start + step, n_elements)
 
 
 def _in_flight(futures: Iterable[Future[int]], limit: int) -> Iterator[int]:

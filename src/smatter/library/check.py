@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from smatter.compose.execute import BLOCK, Progress
+from smatter.compose.execute import Progress, ranges
 from smatter.errors import SmatterError
 from smatter.library.compare import Finding, compare
 from smatter.library.hashing import content_digest, file_digest
@@ -95,8 +95,7 @@ def differing_buffers(library: Library, name: str) -> list[Finding]:
     """Integer tensors are copied, not mixed, so they must agree with the base's."""
 
     def differs(tensor: str, n_elements: int) -> bool:
-        for start in range(0, n_elements, BLOCK):
-            stop = min(start + BLOCK, n_elements)
+        for start, stop in ranges(n_elements):
             mine = library.read(name, tensor, start, stop)
             if not np.array_equal(mine, library.read(library.manifest.base, tensor, start, stop)):
                 return True

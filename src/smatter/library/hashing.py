@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from smatter.compose.arrays import Array, all_finite
-from smatter.compose.execute import BLOCK, Progress
+from smatter.compose.execute import Progress, ranges
 from smatter.errors import SmatterError, UnsafeFile
 from smatter.library.headers import read_small_json
 from smatter.library.writing import write_file
@@ -66,8 +66,8 @@ def content_digest(
             raise UnsafeFile(f"{what} lacks {name!r}; remove the source and add it again")
         spec = source.tensors[name]
         digest = hashlib.sha256()
-        for start in range(0, spec.n_elements, BLOCK):
-            block = source.read(name, start, min(start + BLOCK, spec.n_elements))
+        for start, stop in ranges(spec.n_elements):
+            block = source.read(name, start, stop)
             if not all_finite(block, spec.dtype):
                 raise UnsafeFile(f"{what}: tensor {name!r} has NaN or Inf; it would spoil every mixture: leave it out")
             digest.update(block.data.cast("B"))

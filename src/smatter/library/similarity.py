@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from smatter.compose.execute import BLOCK, Progress, Reader
+from smatter.compose.execute import Progress, Reader, ranges
 from smatter.compose.kernel import as_float32
 from smatter.records import Partition, TensorSpec
 
@@ -17,7 +17,8 @@ SAME_BASIN = 0.5
 NEAR_DUPLICATE = 0.05
 """Two sources closer than this share of the longer delta hardly give a mixture anything to choose."""
 
-SAMPLE = BLOCK // 8
+CHUNK = 1 << 17
+"""Elements of every source side by side: sixteen sources in float64 stay in the last cache."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,7 @@ def measure(
     for index, tensors in enumerate(partition.modules.values()):
         for tensor in _matrices(tensors, specs):
             spec = specs[tensor]
-            for start in range(0, spec.n_elements, SAMPLE):
-                stop = min(start + SAMPLE, spec.n_elements)
+            for start, stop in ranges(spec.n_elements, CHUNK):
                 rows = np.empty((n_sources, stop - start))  # float64: squares of large weights fit
                 for row, name in zip(rows, names, strict=True):
                     row[:] = as_float32(reader.read(name, tensor, start, stop), reader.spec(name, tensor).dtype)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from smatter.compose.arrays import Array
-from smatter.compose.execute import BLOCK, Progress
+from smatter.compose.execute import Progress, ranges
 from smatter.compose.kernel import as_float32
 from smatter.errors import IncompatibleSource, UnsafeFile
 from smatter.library.checkpoint import MappedFile
@@ -151,8 +151,7 @@ def measure_loss(stored: Tensors, source: Tensors, base: Tensors, names: Mapping
     """Compare a stored source with its original, over all floating tensors."""
     lost = weight = delta = 0.0
     for name, spec in names.items():
-        for start in range(0, spec.n_elements if spec.is_floating else 0, BLOCK):
-            stop = min(start + BLOCK, spec.n_elements)
+        for start, stop in ranges(spec.n_elements if spec.is_floating else 0):
             original, kept, origin = (
                 as_float32(tensors.read(name, start, stop), spec.dtype).astype(np.float64)
                 for tensors in (source, stored, base)
