@@ -130,12 +130,6 @@ def keep_freed_memory() -> None:
         _LIBC.mallopt(trim_threshold, 2**31 - 1)
 
 
-def return_freed_memory() -> None:
-    """Give what malloc keeps back to the system: the next call works in fresh pages, as in a new process."""
-    if hasattr(_LIBC, "malloc_trim"):
-        _LIBC.malloc_trim(0)
-
-
 _LIBC = ctypes.CDLL(None)
 
 

@@ -29,7 +29,6 @@ from common import (
     keep_freed_memory,
     machine,
     peak_memory,
-    return_freed_memory,
     show,
     stage,
     write_result,
@@ -270,7 +269,6 @@ def measure_memory(
         setting, tried = fastest_setting(settings, f"{n_sources} {dtype} in memory")
     cases: dict[str, Case] = {
         f"{PEER}, fastest setting": settings[setting],
-        f"{PEER}, fastest setting{FRESH}": settings[setting],
         f"{PEER}, default setting": settings["default"],
         "torch, one sum a tensor": naive,
         OURS: lambda: ours(reused=True, compiled=True),
@@ -280,9 +278,7 @@ def measure_memory(
     }
 
     def ready(case: str) -> None:
-        if case.startswith(PEER) and FRESH in case:
-            return_freed_memory()
-        elif case.startswith(PEER) and recycled:
+        if case.startswith(PEER) and recycled:
             cases[case]()
 
     with stage(f"{n_sources} {dtype} in memory", (rounds + 1) * len(cases)) as tick:
@@ -474,8 +470,8 @@ NOTES = [
     "times_faster: the median over rounds of mergekit's time divided by the case's, with a 95 % bootstrap interval. "
     "mergekit's time is that of its fastest case in the table.",
     "Memory: sources are resident and a result is dropped before the next call; Smatter writes into an arena that it "
-    "keeps, mergekit into memory that it allocates, as its interface has it. malloc is left alone. Rows with fresh "
-    "memory start from what a new process has: mergekit after malloc_trim, Smatter with a new arena.",
+    "keeps, mergekit into memory that it allocates, as its interface has it. malloc is left alone, and what "
+    "it gives back to the system differs from process to process: so does mergekit's time, by a factor of up to two.",
     "memory_recycled, memory_speedup_*_over_recycled: the same with malloc told to keep all that is freed and each "
     "timed call of mergekit after an untimed one, so that it too works in pages it had before: its best case.",
     "Disk: sources are in the page cache. Smatter opens the library anew in each round and finds its files sealed: "

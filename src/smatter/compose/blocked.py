@@ -1,17 +1,19 @@
-"""The weighted sum of R arrays with torch alone, in blocks that stay in cache; the reference for `fused`."""
+"""The weighted sum of R arrays without compiling, in blocks that stay in cache; the reference for `fused`.
+
+numpy scales and adds; torch, imported only then, converts the sixteen-bit dtypes.
+"""
 
 from collections.abc import Sequence
 
-import torch
+import numpy as np
 
-from smatter.compose.arrays import Array, as_torch
+from smatter.compose.arrays import NUMPY_DTYPES, Array, as_torch
 from smatter.records import TensorSpec
 
 BLOCK = 262_144
-"""Elements per block: large enough that calling torch costs little, small enough for the last cache."""
+"""Elements per block: large enough that calls cost little, small enough for the last cache."""
 
 
-@torch.inference_mode()
 def blend(
     sources: Sequence[Array], dtypes: Sequence[str], weights: Sequence[float], out: Array, out_dtype: str
 ) -> None:
@@ -20,24 +22,28 @@ def blend(
     Scales and adds in two operations, never one: a fused multiply-add rounds differently. Accumulates in
     float32, or in float64 where a float64 array takes part.
     """
-    precision = torch.float64 if "F64" in (*dtypes, out_dtype) else torch.float32
-    factors = [torch.tensor(weight, dtype=precision) for weight in weights]
-    # Cut into blocks all at once: slicing one by one costs as much as the arithmetic.
-    columns = [
-        as_torch(array, TensorSpec(dtype, array.shape)).split(BLOCK)
-        for array, dtype in zip([*sources, out], [*dtypes, out_dtype], strict=True)
-    ]
-    size = min(BLOCK, out.size)
-    totals, scaleds = torch.empty(size, dtype=precision), torch.empty(size, dtype=precision)
-    for *blocks, target in zip(*columns, strict=True):
-        in_place = target.dtype == precision
-        total, scaled = target if in_place else totals[: target.numel()], scaleds[: target.numel()]
-        for r, (block, factor) in enumerate(zip(blocks, factors, strict=True)):
-            if block.dtype != precision:
-                block = scaled.copy_(block)
-            if r == 0:
-                torch.mul(block, factor, out=total)
-            else:
-                total.add_(torch.mul(block, factor, out=scaled))
-        if not in_place:
-            target.copy_(total)
+    precision = "F64" if "F64" in (*dtypes, out_dtype) else "F32"
+    factors = np.array(weights, NUMPY_DTYPES[precision])
+    totals, scaleds = (np.empty(min(BLOCK, out.size), NUMPY_DTYPES[precision]) for _ in range(2))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start in range(0, out.size, BLOCK):
+            target = out[start : start + BLOCK]
+            total = target if out_dtype == precision else totals[: target.size]
+            scaled = scaleds[: target.size]
+            for r, (source, dtype) in enumerate(zip(sources, dtypes, strict=True)):
+                block = source[start : start + BLOCK]
+                if dtype != precision:
+                    block = _convert(block, dtype, scaled, precision)
+                if r == 0:
+                    np.multiply(block, factors[r], out=total)
+                else:
+                    np.add(total, np.multiply(block, factors[r], out=scaled), out=total)
+            if total is not target:
+                _convert(total, precision, target, out_dtype)
+
+
+def _convert(values: Array, dtype: str, out: Array, out_dtype: str) -> Array:
+    """Round values to another dtype, to nearest even, into `out`."""
+    target = as_torch(out, TensorSpec(out_dtype, out.shape))
+    target.copy_(as_torch(values, TensorSpec(dtype, values.shape)))
+    return out

@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 
 from smatter.compose.arrays import Array
 
-TILE = 2048
+TILE = 8192
 CODES = {"F32": 0, "BF16": 1, "F16": 2}
 
 
