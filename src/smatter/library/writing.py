@@ -9,6 +9,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -162,6 +163,10 @@ def _exchange(first: Path, second: Path) -> None:
         raise AlreadyExists(f"this system cannot replace {second} in one step; delete it first, or choose another name")
 
 
+SYNC_BYTES = 64 << 20
+"""How much is written before the disk is told to keep it."""
+
+
 class TensorFile:
     """A safetensors file of known layout, written block by block in any order.
 
@@ -170,6 +175,7 @@ class TensorFile:
 
     def __init__(self, path: Path, specs: Mapping[str, TensorSpec], metadata: dict[str, str]) -> None:
         self._scratch = threading.local()
+        self._pool, self._syncs, self._unsynced = ThreadPoolExecutor(1), list[Future[None]](), 0
         header = encode_header(specs.items(), metadata)
         self._offsets, end = {}, len(header)
         for name, spec in specs.items():
@@ -186,6 +192,10 @@ class TensorFile:
     def write(self, name: str, start: int, block: Array) -> None:
         """Write a flat block of a tensor's elements, beginning with element `start`."""
         _write_all(self._descriptor, block.data.cast("B"), self._offsets[name] + start * block.itemsize)
+        self._unsynced += block.nbytes
+        if self._unsynced >= SYNC_BYTES:  # let the disk work while the next blocks are computed
+            self._unsynced = 0
+            self._syncs.append(self._pool.submit(os.fsync, self._descriptor))
 
     def buffer(self, step: Step, start: int, stop: int) -> Array:
         """Memory for one block, the same for every block of a thread; as a sink of `compose.execute`."""
@@ -202,6 +212,9 @@ class TensorFile:
     def close(self) -> None:
         """Make the file durable."""
         try:
+            self._pool.shutdown()
+            for sync in self._syncs:
+                sync.result()
             os.fsync(self._descriptor)
         finally:
             os.close(self._descriptor)
