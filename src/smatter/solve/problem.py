@@ -1,0 +1,38 @@
+"""What a loss must offer to be minimised; the solver knows nothing else of it."""
+
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+
+class Evaluation(NamedTuple):
+    """A loss and its gradient at one point, which most problems find together."""
+
+    value: Tensor
+    gradient: Tensor
+
+
+class Problem(Protocol):
+    """A smooth function of one variable per task, for a batch of tasks.
+
+    For mixtures the variable is w, (n_tasks, n_blocks, n_sources): each block's row lies on the simplex, and one
+    block means one w for all modules. For residuals it is D, (n_tasks, d).
+    """
+
+    is_convex: bool
+
+    def evaluate(self, point: Tensor) -> Evaluation:
+        """The loss of each task, (n_tasks,), and its gradient, shaped as the point (multi-source paper, eq. 5)."""
+        ...
+
+    def value(self, point: Tensor) -> Tensor:
+        """The loss alone, for line searches."""
+        ...
+
+    def hessian_product(self, direction: Tensor) -> Tensor | None:
+        """The Hessian times a direction where the loss is quadratic, shaped as the direction; else None."""
+        ...
+
+    def select(self, tasks: Tensor) -> "Problem":
+        """The same problem for some of its tasks, by index."""
+        ...
