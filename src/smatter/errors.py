@@ -59,3 +59,11 @@ class CannotWrite(SmatterError, OSError):
 
 class MissingExtra(SmatterError, ImportError):
     """An optional dependency that a request needs; the text is the pip line."""
+
+
+class InvalidSupport(SmatterError, ValueError):
+    """Labelled examples that cannot be read, or from which nothing can be learnt."""
+
+
+class InvalidSettings(SmatterError, ValueError):
+    """Settings of an adaptation that contradict each other or the library."""

@@ -1,0 +1,87 @@
+"""Evidence routing: weight the sources by how well each, frozen, explains the support set. No training, no gradient."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from smatter.adaptation.live import LiveMixture, Rows
+from smatter.compose.mixture import Mixture
+from smatter.errors import InvalidSettings, InvalidSupport
+
+TEMPERATURE = 0.1
+
+NEGLIGIBLE = 1e-4
+"""Smaller weights become zero, so that a source which hardly matters need not be there to rebuild the model."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The leave-one-out loss of each source and what follows from it.
+
+    Args:
+        sources: names of the sources.
+        losses: leave-one-out loss of each frozen source on the support set.
+        weights: softmax of minus the losses over the temperature, negligible ones zero.
+        temperature: of the softmax.
+    """
+
+    sources: tuple[str, ...]
+    losses: tuple[float, ...]
+    weights: tuple[float, ...]
+    temperature: float
+
+    @classmethod
+    def of(cls, sources: tuple[str, ...], losses: tuple[float, ...], temperature: float = TEMPERATURE) -> Evidence:
+        """Route by given losses.
+
+        >>> Evidence.of(("near", "far"), (0.1, 2.0)).weights
+        (1.0, 0.0)
+        """
+        check_temperature(temperature)
+        usable = torch.tensor(losses, dtype=torch.float64).nan_to_num(nan=torch.inf)
+        if not bool(torch.isfinite(usable).any()):
+            raise InvalidSupport("no source gives a finite loss on these examples: check the inputs and the sources")
+        weights = torch.softmax(-usable / temperature, dim=0)
+        weights = torch.where(weights < NEGLIGIBLE, 0.0, weights)
+        return cls(sources, losses, tuple((weights / weights.sum()).tolist()), temperature)
+
+    @property
+    def best(self) -> str:
+        """The source of least loss."""
+        return min(zip(self.losses, self.sources, strict=True))[1]
+
+    @property
+    def mixture(self) -> Mixture:
+        """The routing as a mixture of the sources that matter."""
+        return Mixture.of({name: weight for name, weight in zip(self.sources, self.weights, strict=True) if weight})
+
+
+def gather_evidence(
+    live: LiveMixture, rows: Rows, temperature: float = TEMPERATURE, progress: Callable[[int], None] | None = None
+) -> Evidence:
+    """One forward pass for each source of the library.
+
+    Args:
+        live: the network.
+        rows: the support set.
+        temperature: lower trusts the evidence more; towards zero the best source takes all.
+        progress: told each source.
+    """
+    check_temperature(temperature)
+    losses = []
+    for name in live.library.names:
+        live.compose(Mixture.of({name: 1.0}))
+        losses.append(live.loss(rows))
+        if progress:
+            progress(1)
+    return Evidence.of(live.library.names, tuple(losses), temperature)
+
+
+def check_temperature(temperature: float) -> None:
+    """Refuse what is no temperature."""
+    if not 0 < temperature < math.inf:  # also rejects NaN
+        raise InvalidSettings(f"temperature {temperature} is not a positive number: 0.1 is a good start")

@@ -1,0 +1,223 @@
+"""One network in memory whose weights are whatever mixture was last asked for.
+
+Sources stay on disk, mapped; what is kept here is one network in float32 and, for a moment, one gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from smatter.adaptation.views import N_VIEWS, image_views, text_views, token_views
+from smatter.backbones.heads import leave_one_out_loss
+from smatter.backbones.images import Preprocessing
+from smatter.backbones.network import CHUNK, Inputs, Network, chunks
+from smatter.backbones.texts import Tokenizer, prepared_tokens
+from smatter.compose.arena import Arena
+from smatter.compose.arrays import as_torch
+from smatter.compose.execute import ranges
+from smatter.compose.kernel import as_float32
+from smatter.compose.mixture import Mixture
+from smatter.compose.plan import make_plan
+from smatter.compose.residual import Residual
+from smatter.errors import InvalidSupport, UnsafeFile
+from smatter.library.checkpoint import safe_path
+from smatter.library.headers import read_small_json
+from smatter.library.library import Library
+from smatter.records import TensorSpec
+from smatter.tasks.support import Kind, Support
+
+PREPROCESSOR = "preprocessor_config.json"
+DOT_BLOCK = 1 << 18
+"""Elements per inner product in float32; the sum over blocks is in float64."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A support set as the network takes it: a row per example, several where a class has one example only.
+
+    Args:
+        inputs: arguments of the forward pass.
+        labels: class of each row, (n_rows,).
+        examples: example of each row, (n_rows,).
+        n_classes: how many classes there are.
+    """
+
+    inputs: Inputs
+    labels: Tensor
+    examples: Tensor
+    n_classes: int
+
+    def loss(self, features: Tensor) -> Tensor:
+        """The leave-one-out loss of the rows' features."""
+        return leave_one_out_loss(features, self.labels, self.examples, self.n_classes)
+
+
+class LiveMixture:
+    """A library's network in memory.
+
+    Mixtures are composed in float32 whatever the sources' dtype, so that a loss is smooth in the weights; an export
+    of the same recipe is rounded to the base's dtype once more.
+
+    Args:
+        library: its sources are checked against their digests first.
+    """
+
+    def __init__(self, library: Library) -> None:
+        library.verify()
+        self.library = library
+        self.network = Network(library.base.config)
+        self.specs = {
+            name: TensorSpec("F32", spec.shape) if spec.is_floating else spec for name, spec in library.specs.items()
+        }
+        self._arena = Arena(self.specs)
+        self.compose(Mixture.of({library.manifest.base: 1.0}))
+        self.network.use(self._arena.tensors())
+        places = {tensor.data_ptr(): name for name, tensor in self._arena.tensors().items() if tensor.numel()}
+        self.parameters: dict[str, torch.nn.Parameter] = {}
+        for parameter in self.network.model.parameters():
+            name = places.get(parameter.data_ptr())
+            parameter.requires_grad_(name is not None)
+            if name is not None:
+                self.parameters[name] = parameter
+
+    @cached_property
+    def live_modules(self) -> frozenset[str]:
+        """Modules that the backbone uses; a task's old head is none."""
+        return frozenset(self.library.partition.module_of(name) for name in self.parameters)
+
+    def compose(self, mixture: Mixture, residual: Residual | None = None) -> None:
+        """Give the network these weights."""
+        manifest = self.library.manifest
+        plan = make_plan(mixture, self.specs, self.library.partition, manifest.digests, residual)
+        self._arena.fill(plan, self.library)
+
+    def prepare(self, inputs: Sequence[Any] | Tensor, kind: Kind) -> Inputs:
+        """Pictures, texts or prepared tensors as arguments of the forward pass."""
+        if (kind == "images") != self.network.takes_images:
+            takes = "images" if self.network.takes_images else "texts"
+            raise InvalidSupport(f"the library's network takes {takes}, not {kind}: use a library made for {kind}")
+        if isinstance(inputs, Tensor):
+            if kind == "texts":
+                return prepared_tokens(inputs, self.network.config)
+            self._preprocessing.check(inputs)
+            return {"pixel_values": inputs.float()}
+        if kind == "images":
+            return {"pixel_values": self._preprocessing.pixels(inputs)}
+        return self._tokenizer.tokens(inputs)
+
+    def rows(self, support: Support, generator: torch.Generator | None = None, n_views: int = N_VIEWS) -> Rows:
+        """The rows of a support set; the only example of a class becomes several views.
+
+        Args:
+            support: the examples.
+            generator: source of randomness of the views; a fixed one by default.
+            n_views: rows of an example that is alone in its class.
+        """
+        sizes = support.class_sizes
+        alone = [index for index, label in enumerate(support.labels) if sizes[label] == 1]
+        common = [index for index, label in enumerate(support.labels) if sizes[label] > 1]
+        examples = torch.tensor(common + [index for index in alone for _ in range(n_views)])
+        labels = torch.tensor(support.labels)[examples]
+        if not alone:
+            return Rows(self.prepare(support.inputs, support.kind), labels, examples, len(sizes))
+        parts = []
+        if common:
+            parts.append(_pick(support.inputs, common))
+        lonely = _pick(support.inputs, alone)
+        if isinstance(lonely, Tensor) or support.kind == "images":
+            prepared = self.prepare(lonely, support.kind)
+            if support.kind == "images":
+                pixels = image_views(prepared["pixel_values"], n_views, generator).flatten(0, 1)
+                views: Inputs = {"pixel_values": pixels}
+            else:
+                views = token_views(prepared, n_views, generator)
+            plain = [self.prepare(part, support.kind) for part in parts]
+            names = views.keys()
+            inputs = {name: torch.cat([*(part[name] for part in plain), views[name]]) for name in names}
+        else:
+            texts = [text for part in parts for text in part] + text_views(lonely, n_views, generator)
+            inputs = self.prepare(texts, "texts")
+        return Rows(inputs, labels, examples, len(sizes))
+
+    def features(self, inputs: Inputs) -> Tensor:
+        """Features of all rows, (n, d), in bounded memory and without gradient."""
+        with torch.no_grad():
+            return torch.cat([self.network.features(part) for part in chunks(inputs)])
+
+    def loss(self, rows: Rows) -> float:
+        """The leave-one-out loss at the present weights."""
+        return float(rows.loss(self.features(rows.inputs)))
+
+    def backward(self, rows: Rows) -> float:
+        """The loss, and its gradient in `parameters`: one backward pass over all rows.
+
+        More rows than one pass holds are passed forward twice: first for the features, which all prototypes need,
+        then part by part with the gradient of the features given.
+        """
+        self.forget()
+        parts = list(chunks(rows.inputs))
+        with torch.enable_grad():
+            if len(parts) == 1:
+                loss = rows.loss(self.network.features(parts[0]))
+                loss.backward()
+                return float(loss.detach())
+            features = self.features(rows.inputs).requires_grad_()
+            loss = rows.loss(features)
+            (slopes,) = torch.autograd.grad(loss, features)
+            for part, slope in zip(parts, slopes.split(CHUNK), strict=True):
+                self.network.features(part).backward(slope)
+        return float(loss.detach())
+
+    def forget(self) -> None:
+        """Free the gradient."""
+        for parameter in self.parameters.values():
+            parameter.grad = None
+
+    def gradient(self, name: str) -> Tensor | None:
+        """The gradient in a tensor, flat; None where the backbone does not use it."""
+        parameter = self.parameters.get(name)
+        return None if parameter is None or parameter.grad is None else parameter.grad.reshape(-1)
+
+    def inner_products(self, sources: Sequence[str]) -> Tensor:
+        """<gradient, source> per module, (n_modules, n_sources), in float64; sources are read where they lie."""
+        modules = self.library.partition.modules
+        result = torch.zeros(len(modules), len(sources), dtype=torch.float64)
+        for row, names in enumerate(modules.values()):
+            for name in names:
+                gradient = self.gradient(name)
+                if gradient is None:
+                    continue
+                for column, source in enumerate(sources):
+                    result[row, column] += self._inner_product(gradient, source, name)
+        return result
+
+    def _inner_product(self, gradient: Tensor, source: str, name: str) -> float:
+        dtype, total = self.library.spec(source, name).dtype, 0.0
+        for start, stop in ranges(gradient.numel(), DOT_BLOCK):
+            block = as_float32(self.library.read(source, name, start, stop), dtype)
+            values = as_torch(block, TensorSpec("F32", block.shape))
+            total += float(torch.dot(gradient[start:stop], values))
+        return total
+
+    @cached_property
+    def _preprocessing(self) -> Preprocessing:
+        folder, preprocessor = self.library.base.folder, {}
+        if PREPROCESSOR in self.library.base.files:
+            preprocessor = read_small_json(safe_path(folder, PREPROCESSOR))
+            if not isinstance(preprocessor, dict):
+                raise UnsafeFile(f"{folder / PREPROCESSOR} is not a JSON object; copy it again")
+        return Preprocessing.of(self.network.config, preprocessor)
+
+    @cached_property
+    def _tokenizer(self) -> Tokenizer:
+        return Tokenizer.of(self.network.config, self.library.base.folder)
+
+
+def _pick(inputs: Sequence[Any] | Tensor, indices: Sequence[int]) -> Any:
+    return inputs[torch.tensor(indices)] if isinstance(inputs, Tensor) else [inputs[index] for index in indices]

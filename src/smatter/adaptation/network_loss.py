@@ -1,0 +1,140 @@
+"""The support loss of a live network as problems of the solver: in the weights w, and in the residual D.
+
+The gradient in w is one backward pass through the mixed network and R inner products with the sources, which are read
+where they lie on disk; per module for free (multi-source paper, equation 5). Memory does not grow with R.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from smatter.adaptation.live import LiveMixture, Rows
+from smatter.compose.mixture import SIMPLEX_TOLERANCE, Mixture
+from smatter.compose.residual import Residual
+from smatter.solve.problem import Evaluation
+
+
+class MixtureLoss:
+    """The leave-one-out loss as a function of the weights, (1, n_blocks, n_sources) in float64; not convex.
+
+    Values are remembered: a line search that returns to a point pays nothing, and a value never differs from what it
+    was the first time. The plan rounds weights to float32, so points are the same when they are so rounded.
+
+    Args:
+        live: the network.
+        rows: the support set.
+        per_module: a row of weights for each module, in the partition's order, instead of one for all.
+        residual: a fixed correction on top, if any.
+    """
+
+    is_convex = False
+    is_quadratic = False
+
+    def __init__(
+        self, live: LiveMixture, rows: Rows, per_module: bool = False, residual: Residual | None = None
+    ) -> None:
+        self.live, self.rows, self.residual = live, rows, residual
+        self.sources = live.library.names
+        self.modules = tuple(live.library.partition.modules) if per_module else ()
+        self._known: dict[bytes, float] = {}
+
+    @property
+    def n_blocks(self) -> int:
+        """Rows of weights."""
+        return max(1, len(self.modules))
+
+    def mixture(self, point: Tensor) -> Mixture:
+        """The weights as a mixture; points off the simplex, of a finite difference say, become arithmetic."""
+        rows = tuple(tuple(row) for row in point[0].tolist())
+        on_simplex = bool((point >= 0).all()) and bool(((point.sum(dim=-1) - 1).abs() < SIMPLEX_TOLERANCE).all())
+        return Mixture(self.sources, rows, self.modules, "simplex" if on_simplex else "arithmetic")
+
+    def evaluate(self, point: Tensor) -> Evaluation:
+        """The loss and its gradient: one backward pass."""
+        self.live.compose(self.mixture(point), self.residual)
+        value = self._known.setdefault(_key(point), self.live.backward(self.rows))
+        per_module = self.live.inner_products(self.sources)
+        self.live.forget()
+        gradient = per_module if self.modules else per_module.sum(dim=0, keepdim=True)
+        return Evaluation(torch.tensor([value], dtype=point.dtype), gradient.unsqueeze(0).to(point))
+
+    def value(self, point: Tensor) -> Tensor:
+        """The loss alone: one forward pass."""
+        key = _key(point)
+        if key not in self._known:
+            self.live.compose(self.mixture(point), self.residual)
+            self._known[key] = self.live.loss(self.rows)
+        return torch.tensor([self._known[key]], dtype=point.dtype)
+
+    def hessian_product(self, direction: Tensor) -> Tensor:
+        """Not known: the loss is not quadratic."""
+        raise NotImplementedError("the loss of a network is not quadratic")
+
+    def select(self, tasks: Tensor) -> MixtureLoss:  # noqa: ARG002
+        """There is one task."""
+        return self
+
+
+class ResidualLoss:
+    """The leave-one-out loss as a function of the correction D, (1, d) in float32, at a fixed mixture.
+
+    D covers the tensors that the backbone uses, module after module, each module one contiguous slice. It is dense
+    while it is being solved for: a point, a gradient and a trial point each take the memory of a network.
+    """
+
+    is_convex = False
+    is_quadratic = False
+
+    def __init__(self, live: LiveMixture, rows: Rows, mixture: Mixture) -> None:
+        self.live, self.rows, self.mixture = live, rows, mixture
+        self.slices: dict[str, slice] = {}
+        self.modules: dict[str, slice] = {}
+        position = 0
+        for module, names in live.library.partition.modules.items():
+            begin = position
+            for name in names:
+                if name in live.parameters:
+                    self.slices[name] = slice(position, position + live.specs[name].n_elements)
+                    position = self.slices[name].stop
+            if position > begin:
+                self.modules[module] = slice(begin, position)
+        self.n_parameters = position
+
+    def residual(self, point: Tensor) -> Residual:
+        """A point as a dense residual of the tensors where it is not zero; views, not copies."""
+        flat = point[0].detach()
+        shapes = self.live.specs
+        parts = {name: flat[where].reshape(shapes[name].shape) for name, where in self.slices.items()}
+        return Residual(dense={name: part.numpy() for name, part in parts.items() if bool(part.any())})
+
+    def evaluate(self, point: Tensor) -> Evaluation:
+        """The loss and its dense gradient: one backward pass."""
+        self.live.compose(self.mixture, self.residual(point))
+        value = self.live.backward(self.rows)
+        gradient = torch.zeros_like(point)
+        for name, where in self.slices.items():
+            part = self.live.gradient(name)
+            if part is not None:
+                gradient[0, where] = part
+        self.live.forget()
+        return Evaluation(torch.tensor([value], dtype=point.dtype), gradient)
+
+    def value(self, point: Tensor) -> Tensor:
+        """The loss alone: one forward pass; infinite where the correction is not finite."""
+        if not bool(torch.isfinite(point).all()):
+            return torch.tensor([torch.inf], dtype=point.dtype)
+        self.live.compose(self.mixture, self.residual(point))
+        return torch.tensor([self.live.loss(self.rows)], dtype=point.dtype)
+
+    def hessian_product(self, direction: Tensor) -> Tensor:
+        """Not known: the loss is not quadratic."""
+        raise NotImplementedError("the loss of a network is not quadratic")
+
+    def select(self, tasks: Tensor) -> ResidualLoss:  # noqa: ARG002
+        """There is one task."""
+        return self
+
+
+def _key(point: Tensor) -> bytes:
+    return point.to(torch.float32).numpy().tobytes()

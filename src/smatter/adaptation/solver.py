@@ -1,0 +1,222 @@
+"""The solver on live networks: evidence, then Frank-Wolfe on the weights, then a sparse residual if asked for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from smatter.adaptation.evidence import TEMPERATURE, Evidence, check_temperature, gather_evidence
+from smatter.adaptation.live import LiveMixture, Rows
+from smatter.adaptation.network_loss import MixtureLoss, ResidualLoss
+from smatter.adaptation.sparsity import as_residual, keep_elements, keep_modules
+from smatter.algebra.simplex import truncate
+from smatter.compose.mixture import Mixture
+from smatter.compose.recipe import Recipe
+from smatter.compose.residual import Residual
+from smatter.errors import InvalidSettings
+from smatter.library.library import Library
+from smatter.solve.frank_wolfe import FrankWolfe
+from smatter.solve.loop import State, run
+from smatter.solve.solution import Solution
+from smatter.solve.thresholding import HardThresholding
+from smatter.tasks.support import Support
+
+Start = Literal["evidence", "uniform"]
+
+
+@dataclass(frozen=True)
+class SolverSettings:
+    """What the solver does.
+
+    Args:
+        start: where the weights begin: at the better of evidence routing and the best single source, or equal.
+        temperature: of evidence routing.
+        per_module: weights for each module instead of one for all.
+        max_sources: the most sources with weight; those of most weight at the start are kept.
+        n_steps: Frank-Wolfe steps, each one backward pass and a few forward passes.
+        n_elements: corrected elements of a residual; none by default.
+        n_modules: modules of a residual that corrects whole modules; none by default.
+        n_residual_steps: gradient steps on the residual.
+        tolerance: on the Frank-Wolfe gap and on the decrease of the last residual step.
+    """
+
+    start: Start = "evidence"
+    temperature: float = TEMPERATURE
+    per_module: bool = False
+    max_sources: int | None = None
+    n_steps: int = 10
+    n_elements: int | None = None
+    n_modules: int | None = None
+    n_residual_steps: int = 10
+    tolerance: float = 1e-4
+
+    def __post_init__(self) -> None:
+        check_temperature(self.temperature)
+        if self.start not in ("evidence", "uniform"):
+            raise InvalidSettings(f"unknown start {self.start!r}: use 'evidence' or 'uniform'")
+        if self.n_elements is not None and self.n_modules is not None:
+            raise InvalidSettings("a residual has a limit on elements or on modules, not both: drop one")
+        for name in ("max_sources", "n_elements", "n_modules"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidSettings(f"{name} is {value}: give at least 1, or leave it out")
+        if self.n_steps < 0 or self.n_residual_steps < 0:
+            raise InvalidSettings("a number of steps is negative: give 0 or more")
+        if not self.tolerance >= 0:
+            raise InvalidSettings(f"tolerance {self.tolerance} is not a number of 0 or more")
+
+    @property
+    def has_residual(self) -> bool:
+        """Whether a residual is asked for."""
+        return self.n_elements is not None or self.n_modules is not None
+
+    def n_units(self, n_sources: int) -> int:
+        """How often `progress` is called at most."""
+        return n_sources + self.n_steps + (self.n_residual_steps if self.has_residual else 0)
+
+
+@dataclass(frozen=True)
+class NetworkSolution:
+    """What the solver found.
+
+    Args:
+        mixture: the weights, of the sources that have any.
+        residual: the correction, if one was asked for and helped.
+        recipe: both, tied to the contents of the sources.
+        evidence: leave-one-out loss of each source.
+        losses: leave-one-out loss at the start and after every step; never rises.
+        mixture_solution: how Frank-Wolfe ended.
+        residual_solution: how thresholding ended, if it ran.
+        seconds: wall time.
+    """
+
+    mixture: Mixture
+    residual: Residual | None
+    recipe: Recipe
+    evidence: Evidence
+    losses: tuple[float, ...]
+    mixture_solution: Solution
+    residual_solution: Solution | None
+    seconds: float
+
+
+def solve_network(
+    library: Library,
+    support: Support,
+    settings: SolverSettings | None = None,
+    generator: torch.Generator | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> NetworkSolution:
+    """Find weights, and a residual if asked for, that recognise each support example from the others.
+
+    Args:
+        library: the sources.
+        support: labelled examples.
+        settings: what to do; weights for the whole network and no residual by default.
+        generator: source of randomness of the views of one-shot classes; a fixed one by default.
+        progress: told each source and each step.
+    """
+    live = LiveMixture(library)
+    return solve_live(live, live.rows(support, generator), settings or SolverSettings(), progress)
+
+
+def solve_live(
+    live: LiveMixture, rows: Rows, settings: SolverSettings, progress: Callable[[int], None] | None = None
+) -> NetworkSolution:
+    """As `solve_network`, for a network that is in memory already."""
+    begin = time.perf_counter()
+    losses: list[float] = []
+
+    def watch(state: State) -> None:
+        if progress and losses:
+            progress(1)
+        losses.append(float(state.value[0]))
+
+    evidence = gather_evidence(live, rows, settings.temperature, progress)
+    problem = MixtureLoss(live, rows, settings.per_module)
+    start = _start(problem, evidence, settings)
+    allowed = None if settings.max_sources is None else _allowed(evidence, start, settings.max_sources)
+    algorithm = FrankWolfe(settings.tolerance, "vanilla", "line search", allowed)
+    solution = run(algorithm, problem, start, settings.n_steps, time.perf_counter, watch)
+    mixture = _mixture(live, problem, solution.point)
+    residual, residual_solution = None, None
+    if settings.has_residual:
+        correction = ResidualLoss(live, rows, mixture)
+        residual, residual_solution = _solve_residual(correction, settings, losses, watch)
+    recipe = live.library.recipe(mixture, residual)
+    live.compose(mixture, residual)
+    return NetworkSolution(
+        mixture,
+        residual,
+        recipe,
+        evidence,
+        tuple(losses),
+        solution,
+        residual_solution,
+        time.perf_counter() - begin,
+    )
+
+
+def _start(problem: MixtureLoss, evidence: Evidence, settings: SolverSettings) -> Tensor:
+    """Where the weights begin, (1, n_blocks, n_sources)."""
+    n_sources = len(evidence.sources)
+
+    def spread(row: Tensor) -> Tensor:
+        return row.expand(1, problem.n_blocks, n_sources).clone()
+
+    routed = torch.tensor(evidence.weights, dtype=torch.float64)
+    if settings.max_sources is not None:
+        routed = truncate(routed, settings.max_sources)
+    if settings.start == "uniform":
+        # Under a limit, equal weights of the sources that the evidence prefers.
+        active = _allowed(evidence, spread(routed), settings.max_sources or n_sources)[0, 0].double()
+        return spread(active / active.sum())
+    single = torch.zeros(n_sources, dtype=torch.float64)
+    single[evidence.sources.index(evidence.best)] = 1.0
+    candidates = [spread(routed), spread(single)]
+    return min(candidates, key=lambda point: float(problem.value(point)))
+
+
+def _allowed(evidence: Evidence, like: Tensor, max_sources: int) -> Tensor:
+    """True for the sources of least loss, shaped as the weights."""
+    order = sorted(range(len(evidence.sources)), key=lambda index: (evidence.losses[index], evidence.sources[index]))
+    allowed = torch.zeros_like(like, dtype=torch.bool)
+    allowed[..., order[:max_sources]] = True
+    return allowed
+
+
+def _mixture(live: LiveMixture, problem: MixtureLoss, point: Tensor) -> Mixture:
+    """The weights of the sources that have any; a module that the backbone does not use gets the mean of the others."""
+    rows = point[0] / point[0].sum(dim=-1, keepdim=True)
+    if problem.modules:
+        used = torch.tensor([module in live.live_modules for module in problem.modules])
+        rows = torch.where(used[:, None], rows, rows[used].mean(dim=0))
+    active = (rows > 0).any(dim=0)
+    sources = tuple(name for name, is_active in zip(problem.sources, active.tolist(), strict=True) if is_active)
+    return Mixture(sources, tuple(tuple(row) for row in rows[:, active].tolist()), problem.modules)
+
+
+def _solve_residual(
+    problem: ResidualLoss, settings: SolverSettings, losses: list[float], watch: Callable[[State], None]
+) -> tuple[Residual | None, Solution]:
+    if settings.n_elements is not None:
+        project = keep_elements(settings.n_elements)
+    else:
+        project = keep_modules(problem.modules, settings.n_modules or 1)
+    before = losses[-1]
+
+    def watch_steps(state: State) -> None:
+        if state.point.any():
+            watch(state)
+
+    point = torch.zeros(1, problem.n_parameters)
+    algorithm = HardThresholding(project, settings.tolerance)
+    solution = run(algorithm, problem, point, settings.n_residual_steps, time.perf_counter, watch_steps)
+    if not float(solution.value[0]) <= before:  # rounding at the start can put it a bit above
+        return None, solution
+    return as_residual(problem, solution.point, dense=settings.n_modules is not None), solution

@@ -1,0 +1,169 @@
+"""Pictures to pixels: safe decoding with Pillow, and the size and scale that a checkpoint wants."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from smatter.errors import IncompatibleSource, InvalidSupport, MissingExtra, NotFound
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from torch import Tensor
+
+MAX_PIXELS = 64_000_000
+MAX_IMAGE_BYTES = 256_000_000
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
+"""Decoders that may run, by Pillow's names; a file's own first bytes say which, not its suffix."""
+
+LARGEST_SIDE = 4096
+_RESIZED_BY_PREPROCESSOR = frozenset({"convnext", "convnextv2"})
+"""Networks without positions: their config's image_size is only a default, the preprocessor's is the one in use."""
+
+
+def open_image(path: Path) -> Image:
+    """Decode a PNG, JPEG, WebP or BMP file of at most 64 megapixels; anything else is refused in one line."""
+    try:
+        import PIL.Image
+        import PIL.ImageOps
+    except ImportError:
+        raise MissingExtra("images need Pillow: pip install pillow") from None
+    try:
+        if path.stat().st_size > MAX_IMAGE_BYTES:
+            raise InvalidSupport(f"{path} is larger than {MAX_IMAGE_BYTES // 1_000_000} MB; give a smaller image")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # damaged metadata only
+            warnings.simplefilter("error", PIL.Image.DecompressionBombWarning)
+            with PIL.Image.open(path, formats=FORMATS) as image:
+                if image.width * image.height > MAX_PIXELS:
+                    raise InvalidSupport(
+                        f"{path} has {image.width} x {image.height} pixels, above 64 megapixels; give a smaller image"
+                    )
+                image.load()
+                return PIL.ImageOps.exif_transpose(image)
+    except InvalidSupport:
+        raise
+    except FileNotFoundError:
+        raise NotFound(f"{path} does not exist; check the path") from None
+    except PIL.UnidentifiedImageError:
+        raise InvalidSupport(f"{path} is not a PNG, JPEG, WebP or BMP image; remove it or convert it") from None
+    except (PIL.Image.DecompressionBombWarning, PIL.Image.DecompressionBombError):
+        raise InvalidSupport(f"{path} has more than 64 megapixels; give a smaller image") from None
+    except Exception as error:  # decoders raise whatever a damaged file makes them
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InvalidSupport(f"{path} cannot be read as an image ({reason}); save it again") from None
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How pictures become `pixel_values`.
+
+    Args:
+        height: rows the network takes.
+        width: columns it takes.
+        n_channels: 1 for grey, 3 for colour.
+        mean: subtracted from each channel, whose values lie in [0, 1].
+        std: divides each channel afterwards.
+        is_fixed: whether the network takes no other size.
+    """
+
+    height: int
+    width: int
+    n_channels: int = 3
+    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
+    std: tuple[float, ...] = (0.5, 0.5, 0.5)
+    is_fixed: bool = True
+
+    def __post_init__(self) -> None:
+        if not (0 < self.height <= LARGEST_SIDE and 0 < self.width <= LARGEST_SIDE):
+            raise IncompatibleSource(f"images of {self.height} x {self.width} pixels are not possible: mend the config")
+        if self.n_channels not in (1, 3):
+            raise IncompatibleSource(
+                f"the network takes {self.n_channels} channels, pictures have 1 or 3: prepare the tensors yourself"
+            )
+        numbers = (*self.mean, *self.std)
+        if not len(self.mean) == len(self.std) == self.n_channels or not all(map(math.isfinite, numbers)):
+            raise IncompatibleSource("image_mean and image_std of preprocessor_config.json do not fit the network")
+        if min(self.std) <= 0:
+            raise IncompatibleSource("image_std of preprocessor_config.json is not positive: mend it")
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], preprocessor: Mapping[str, Any]) -> Preprocessing:
+        """What config.json and preprocessor_config.json (empty when there is none) ask for."""
+        try:
+            size: Any = config.get("image_size", 224)
+            is_fixed = config.get("model_type") not in _RESIZED_BY_PREPROCESSOR
+            if not is_fixed and "size" in preprocessor:
+                size = preprocessor["size"]
+            if isinstance(size, Mapping):
+                edge = size.get("shortest_edge", 224)
+                size = (size.get("height", edge), size.get("width", edge))
+            height, width = (size, size) if isinstance(size, int) else size
+            n_channels = int(config.get("num_channels", 3))
+            plain = preprocessor.get("do_normalize") is False
+            mean = _channels(preprocessor.get("image_mean", 0.5), n_channels)
+            std = _channels(preprocessor.get("image_std", 0.5), n_channels)
+            if plain:
+                mean, std = (0.0,) * n_channels, (1.0,) * n_channels
+            return cls(int(height), int(width), n_channels, mean, std, is_fixed)
+        except (TypeError, ValueError) as error:
+            if isinstance(error, IncompatibleSource):
+                raise
+            raise IncompatibleSource("the size or scale of images in the base's configs makes no sense") from None
+
+    def pixels(self, images: Sequence[Image | Path]) -> Tensor:
+        """Pictures as `pixel_values`, (n, channels, height, width): stretched to the network's size, scaled."""
+        import torch
+
+        result = torch.empty(len(images), self.n_channels, self.height, self.width)
+        mean, std = (torch.tensor(values).reshape(-1, 1, 1) for values in (self.mean, self.std))
+        for row, image in enumerate(images):
+            result[row] = (self._array(open_image(image) if isinstance(image, Path) else image) - mean) / std
+        return result
+
+    def check(self, pixels: Tensor) -> None:
+        """Refuse prepared pixels that the network cannot take."""
+        if pixels.shape[1] != self.n_channels:
+            raise InvalidSupport(
+                f"pixels have {pixels.shape[1]} channels, the network takes {self.n_channels}: convert them"
+            )
+        if self.is_fixed and pixels.shape[2:] != (self.height, self.width):
+            raise InvalidSupport(
+                f"pixels are {pixels.shape[2]} x {pixels.shape[3]}, the network takes {self.height} x {self.width}: "
+                "resize them, or give images"
+            )
+
+    def _array(self, image: Image) -> Tensor:
+        import torch
+        from PIL.Image import Resampling
+
+        small = _opaque(image).convert("L" if self.n_channels == 1 else "RGB")
+        small = small.resize((self.width, self.height), Resampling.BILINEAR)
+        values = np.asarray(small, np.float32).reshape(self.height, self.width, self.n_channels) / 255
+        return torch.from_numpy(np.ascontiguousarray(values.transpose(2, 0, 1)))
+
+
+def _opaque(image: Image) -> Image:
+    """Transparent pictures on white; sixteen-bit greys, which `convert` would clip, in eight bits."""
+    import PIL.Image
+
+    if image.mode.startswith("I"):
+        return PIL.Image.fromarray((np.asarray(image).astype(np.int64).clip(0, 65535) // 257).astype(np.uint8))
+    if not image.has_transparency_data:
+        return image
+    layer = image.convert("RGBA")
+    page = PIL.Image.new("RGBA", layer.size, "white")
+    page.alpha_composite(layer)
+    return page
+
+
+def _channels(values: Any, n_channels: int) -> tuple[float, ...]:
+    if isinstance(values, int | float):
+        return (float(values),) * n_channels
+    return tuple(float(value) for value in values)

@@ -1,0 +1,1 @@
+"""Tasks: labelled examples, from files or from Python."""
