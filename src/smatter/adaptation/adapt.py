@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from smatter.adaptation.evidence import TEMPERATURE, Evidence, gather_evidence
+from smatter.adaptation.evidence import Evidence, gather_evidence
 from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.solver import NetworkSolution, SolverSettings, solve_live
 from smatter.backbones.heads import class_sums, prototype_logits
@@ -92,7 +92,7 @@ def adapt(
     library: Library | str | Path,
     support: Support | str | Path,
     solve: bool | SolverSettings = False,
-    temperature: float = TEMPERATURE,
+    temperature: float | None = None,
     generator: torch.Generator | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Adapted:
@@ -102,7 +102,7 @@ def adapt(
         library: an open library or its folder.
         support: labelled examples, or where they are.
         solve: true, or settings, to run the solver; evidence routing alone by default.
-        temperature: of evidence routing; settings have their own.
+        temperature: of evidence routing, 0.1 by default and lower for more than four sources; settings have their own.
         generator: source of randomness of the views of one-shot classes; a fixed one by default.
         progress: told each source and each step.
     """

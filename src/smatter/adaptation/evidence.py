@@ -13,6 +13,8 @@ from smatter.compose.mixture import Mixture
 from smatter.errors import InvalidSettings, InvalidSupport
 
 TEMPERATURE = 0.1
+CROWD = 4
+"""Sources that the default temperature is meant for."""
 
 NEGLIGIBLE = 1e-4
 """Smaller weights become zero, so that a source which hardly matters need not be there to rebuild the model."""
@@ -35,12 +37,13 @@ class Evidence:
     temperature: float
 
     @classmethod
-    def of(cls, sources: tuple[str, ...], losses: tuple[float, ...], temperature: float = TEMPERATURE) -> Evidence:
-        """Route by given losses.
+    def of(cls, sources: tuple[str, ...], losses: tuple[float, ...], temperature: float | None = None) -> Evidence:
+        """Route by given losses; see `default_temperature`.
 
         >>> Evidence.of(("near", "far"), (0.1, 2.0)).weights
         (1.0, 0.0)
         """
+        temperature = default_temperature(len(sources)) if temperature is None else temperature
         check_temperature(temperature)
         usable = torch.tensor(losses, dtype=torch.float64).nan_to_num(nan=torch.inf)
         if not bool(torch.isfinite(usable).any()):
@@ -61,14 +64,15 @@ class Evidence:
 
 
 def gather_evidence(
-    live: LiveMixture, rows: Rows, temperature: float = TEMPERATURE, progress: Callable[[int], None] | None = None
+    live: LiveMixture, rows: Rows, temperature: float | None = None, progress: Callable[[int], None] | None = None
 ) -> Evidence:
     """One forward pass for each source of the library.
 
     Args:
         live: the network.
         rows: the support set.
-        temperature: lower trusts the evidence more; towards zero the best source takes all.
+        temperature: lower trusts the evidence more; towards zero the best source takes all. By default
+            `default_temperature`.
         progress: told each source.
     """
     check_temperature(temperature)
@@ -81,7 +85,19 @@ def gather_evidence(
     return Evidence.of(live.library.names, tuple(losses), temperature)
 
 
-def check_temperature(temperature: float) -> None:
-    """Refuse what is no temperature."""
-    if not 0 < temperature < math.inf:  # also rejects NaN
+def default_temperature(n_sources: int) -> float:
+    """0.1 for up to four sources, lower for more: a crowd of mediocre sources must not outvote a good one.
+
+    Beside one good source, R mediocre ones together weigh R exp(-difference / temperature); lowering the temperature
+    like 1 / log R holds that sum down.
+
+    >>> default_temperature(4), round(default_temperature(20), 4)
+    (0.1, 0.0383)
+    """
+    return TEMPERATURE / (1 + math.log(max(n_sources, CROWD) / CROWD))
+
+
+def check_temperature(temperature: float | None) -> None:
+    """Refuse what is no temperature; None is the default one."""
+    if temperature is not None and not 0 < temperature < math.inf:  # also rejects NaN
         raise InvalidSettings(f"temperature {temperature} is not a positive number: 0.1 is a good start")

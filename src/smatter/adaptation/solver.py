@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from smatter.adaptation.evidence import TEMPERATURE, Evidence, check_temperature, gather_evidence
+from smatter.adaptation.evidence import Evidence, check_temperature, gather_evidence
 from smatter.adaptation.live import LiveMixture, Rows
 from smatter.adaptation.network_loss import MixtureLoss, ResidualLoss
 from smatter.adaptation.sparsity import as_residual, keep_elements, keep_modules
@@ -35,7 +35,7 @@ class SolverSettings:
 
     Args:
         start: where the weights begin: at the better of evidence routing and the best single source, or equal.
-        temperature: of evidence routing.
+        temperature: of evidence routing; by default 0.1, lower for more than four sources.
         per_module: weights for each module instead of one for all.
         max_sources: the most sources with weight; those of most weight at the start are kept.
         n_steps: Frank-Wolfe steps, each one backward pass and a few forward passes.
@@ -46,7 +46,7 @@ class SolverSettings:
     """
 
     start: Start = "evidence"
-    temperature: float = TEMPERATURE
+    temperature: float | None = None
     per_module: bool = False
     max_sources: int | None = None
     n_steps: int = 10

@@ -6,7 +6,7 @@ import traceback
 
 import typer
 
-from smatter.cli import compose, demo, library
+from smatter.cli import adapt, compose, demo, library
 from smatter.errors import SmatterError
 
 app = typer.Typer(
@@ -18,6 +18,8 @@ app = typer.Typer(
 )
 app.add_typer(library.app, name="library")
 app.command("compose")(compose.compose)
+app.command("solve")(adapt.solve)
+app.command("adapt")(adapt.adapt)
 app.command("demo")(demo.demo)
 
 
