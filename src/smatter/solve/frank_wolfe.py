@@ -54,7 +54,7 @@ class FrankWolfe:
         """Move along the variant's direction as far as the step rule says."""
         direction = self._direction(state.point, state.gradient, state.memory)
         slope = (state.gradient * direction).sum(dim=(1, 2))
-        bent = problem.hessian_product(direction)
+        bent = problem.hessian_product(direction) if problem.is_quadratic else None
         if self.step_rule == "open loop":
             share = torch.full_like(state.value, 2 / (index + 2))
         elif bent is not None:

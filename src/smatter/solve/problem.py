@@ -19,7 +19,15 @@ class Problem(Protocol):
     block means one w for all modules. For residuals it is D, (n_tasks, d).
     """
 
-    is_convex: bool
+    @property
+    def is_convex(self) -> bool:
+        """Whether a gap bounds the distance from the minimum."""
+        ...
+
+    @property
+    def is_quadratic(self) -> bool:
+        """Whether the Hessian is the same everywhere, so that `hessian_product` may be asked."""
+        ...
 
     def evaluate(self, point: Tensor) -> Evaluation:
         """The loss of each task, (n_tasks,), and its gradient, shaped as the point (multi-source paper, eq. 5)."""
@@ -29,8 +37,8 @@ class Problem(Protocol):
         """The loss alone, for line searches."""
         ...
 
-    def hessian_product(self, direction: Tensor) -> Tensor | None:
-        """The Hessian times a direction where the loss is quadratic, shaped as the direction; else None."""
+    def hessian_product(self, direction: Tensor) -> Tensor:
+        """The Hessian times a direction, shaped as the direction; for quadratic losses."""
         ...
 
     def select(self, tasks: Tensor) -> "Problem":

@@ -27,6 +27,7 @@ class QuadraticMixture:
     constant: Tensor
     n_blocks: int = 1
     is_convex = True
+    is_quadratic = True
 
     def evaluate(self, point: Tensor) -> Evaluation:
         """1/2 w'Qw - q'w + c and Q w - q."""
