@@ -23,7 +23,7 @@ def source_directions(rows: Tensor, weights: Tensor, active: Tensor) -> Tensor:
     n_tasks, n_blocks, n_sources = weights.shape
     stacked = rows.unflatten(1, (n_blocks, n_sources)).expand(n_tasks, -1, -1, -1)
     heaviest = weights.argmax(dim=2)[:, :, None, None].expand(-1, -1, 1, rows.shape[2])
-    moves = (stacked - stacked.gather(2, heaviest)) * active.unsqueeze(-1)
+    moves: Tensor = (stacked - stacked.gather(2, heaviest)) * active.unsqueeze(-1)
     return moves.flatten(1, 2)
 
 
