@@ -45,7 +45,7 @@ class Evidence:
         """
         temperature = default_temperature(len(sources)) if temperature is None else temperature
         check_temperature(temperature)
-        usable = torch.tensor(losses, dtype=torch.float64).nan_to_num(nan=torch.inf)
+        usable = torch.tensor(losses, dtype=torch.float64).nan_to_num(nan=torch.inf, posinf=torch.inf)
         if not bool(torch.isfinite(usable).any()):
             raise InvalidSupport("no source gives a finite loss on these examples: check the inputs and the sources")
         weights = torch.softmax(-usable / temperature, dim=0)
@@ -55,7 +55,8 @@ class Evidence:
     @property
     def best(self) -> str:
         """The source of least loss."""
-        return min(zip(self.losses, self.sources, strict=True))[1]
+        pairs = zip(self.losses, self.sources, strict=True)
+        return min((math.inf if math.isnan(loss) else loss, name) for loss, name in pairs)[1]
 
     @property
     def mixture(self) -> Mixture:

@@ -1,0 +1,103 @@
+"""`smatter.adapt` from pictures, texts and tensors to predictions."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from tiny_libraries import texts_support
+from toy_suite import SIZE, draw_episode
+
+import smatter
+from smatter.errors import InvalidSupport
+from smatter.library.library import Library
+from smatter.tasks.support import Support
+
+
+def test_adapting_by_evidence_recognises_new_pictures(toy) -> None:
+    episode = draw_episode(toy.domains, "red", 3)
+    adapted = smatter.adapt(toy.library, episode.support)
+    assert adapted.solution is None and adapted.mixture == adapted.evidence.mixture
+    found = adapted.predict(episode.queries)
+    assert found.probabilities.shape == (len(episode.labels), 5)
+    torch.testing.assert_close(found.probabilities.sum(dim=1), torch.ones(len(episode.labels)))
+    hits = torch.tensor([int(name) for name in found.names]) == episode.labels
+    assert float(hits.double().mean()) > 0.7
+
+
+def test_adapting_by_the_solver_fits_no_worse(toy, tmp_path: Path) -> None:
+    episode = draw_episode(toy.domains, "red+green", 3)
+    routed, solved = (smatter.adapt(toy.library, episode.support, solve=solve) for solve in (False, True))
+    assert solved.solution is not None and solved.loss <= routed.loss + 1e-6
+    solved.save(tmp_path / "task.safetensors")
+    assert smatter.read_recipe(tmp_path / "task.safetensors").mixture == solved.mixture
+
+
+def test_adapting_to_texts(topics: Library) -> None:
+    adapted = smatter.adapt(topics.folder, texts_support("food", n_shot=4))
+    assert adapted.mixture.active_sources[0] == "food" or "food" in adapted.mixture.active_sources
+    found = adapted.predict(["food0a filler1 food0c", "filler3 food3b food3f filler2"])
+    assert found.names == ("food-0", "food-3")
+    assert adapted.predict([]).names == ()
+
+
+def test_adapting_to_a_folder_of_pictures(toy, tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    for label in ("dark", "bright"):
+        (tmp_path / "shots" / label).mkdir(parents=True)
+        for number in range(3):
+            level = 60 if label == "dark" else 190
+            noise = torch.randint(-40, 40, (SIZE, SIZE, 3), generator=generator)
+            picture = Image.fromarray((level + noise).to(torch.uint8).numpy())
+            picture.save(tmp_path / "shots" / label / f"{number}.png")
+    adapted = smatter.adapt(toy.library, tmp_path / "shots")
+    pictures = [tmp_path / "shots" / "dark" / "0.png", Image.new("RGB", (30, 30), (190, 190, 190))]
+    assert adapted.predict(pictures).names == ("dark", "bright")
+
+
+@pytest.mark.parametrize("kind", ["images", "texts"])
+def test_one_shot_tasks_work(toy, topics: Library, kind: str) -> None:
+    if kind == "texts":
+        adapted = smatter.adapt(topics, texts_support("law", n_shot=1), solve=True)
+        assert adapted.predict(["law2a law2b filler0"]).names == ("law-2",)
+        return
+    episode = draw_episode(toy.domains, "red", 1, n_shot=1)
+    adapted = smatter.adapt(toy.library, episode.support)
+    again = smatter.adapt(toy.library, episode.support)
+    assert adapted.mixture == again.mixture
+    hits = adapted.predict(episode.queries).probabilities.argmax(dim=1) == episode.labels
+    assert float(hits.double().mean()) > 0.4
+
+
+def test_other_views_are_a_matter_of_the_generator(toy) -> None:
+    episode = draw_episode(toy.domains, "red", 1, n_shot=1)
+    first, second = (
+        smatter.adapt(toy.library, episode.support, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2)
+    )
+    assert first.evidence.losses != second.evidence.losses
+
+
+def test_predicting_something_else_is_refused(toy) -> None:
+    adapted = smatter.adapt(toy.library, draw_episode(toy.domains, "red", 1).support)
+    for wrong, message in (
+        ("a text", "brackets"),
+        (["a text"], "takes images"),
+        ([3], "not an image"),
+        (torch.zeros(1, 3, 5, 5), "takes 12 x 12"),
+        (torch.full((1, 3, SIZE, SIZE), torch.nan), "NaN"),
+    ):
+        with pytest.raises(InvalidSupport, match=message):
+            adapted.predict(wrong)
+
+
+def test_a_library_without_tokenizer_says_so(topics: Library, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(topics.base.folder, tmp_path / "base")
+    for file in (tmp_path / "base").glob("vocab.txt"):
+        file.unlink()
+    library = smatter.init_library(tmp_path / "library", tmp_path / "base")
+    with pytest.raises(smatter.SmatterError, match="has no tokenizer"):
+        smatter.adapt(library, texts_support("law"))
+    ids = torch.randint(5, 20, (4, 6), generator=torch.Generator().manual_seed(0))
+    assert smatter.adapt(library, Support.of(ids, [0, 0, 1, 1])).predict(ids).names

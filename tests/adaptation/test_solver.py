@@ -1,0 +1,188 @@
+"""The solver on networks: what it never does, what it finds, and what its recipe rebuilds."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_libraries import pixels_support, random_library, texts_support, tiny_bert
+from toy_suite import DOMAINS, add_noise_sources, draw_episode
+from toy_suite import make_library as make_toy_library
+
+from smatter.adaptation.adapt import Adapted, adapt
+from smatter.adaptation.live import LiveMixture
+from smatter.adaptation.solver import NetworkSolution, SolverSettings, solve_live, solve_network
+from smatter.adaptation.sparsity import keep_elements, keep_modules
+from smatter.compose.mixture import Mixture
+from smatter.errors import InvalidSettings
+from smatter.library.export import export
+from smatter.library.library import Library
+from smatter.solve.solution import Status
+from smatter.tasks.support import Support
+
+SETTINGS = {
+    "weights": SolverSettings(),
+    "per module": SolverSettings(per_module=True),
+    "uniform": SolverSettings(start="uniform"),
+    "two sources": SolverSettings(max_sources=2, start="uniform"),
+    "elements": SolverSettings(n_steps=3, n_elements=30, n_residual_steps=4),
+    "modules": SolverSettings(n_steps=3, n_modules=1, n_residual_steps=4),
+    "per module, elements": SolverSettings(n_steps=3, per_module=True, n_elements=30, n_residual_steps=4),
+}
+
+
+def weights_of(solution: NetworkSolution) -> dict[str, float]:
+    rows = solution.mixture.rows
+    return {name: sum(row[k] for row in rows) / len(rows) for k, name in enumerate(solution.mixture.sources)}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_loss_never_rises_and_is_that_of_the_recipe(task, name: str) -> None:
+    library, support = task
+    solution = solve_network(library, support, SETTINGS[name])
+    assert all(later <= sooner for sooner, later in pairwise(solution.losses))
+    live = LiveMixture(library)
+    rows = live.rows(support)
+    live.compose(solution.recipe.mixture, solution.recipe.residual)
+    assert live.loss(rows) == pytest.approx(solution.losses[-1], rel=1e-5)
+    if name != "weights":  # those of a good start may be the best already
+        assert solution.losses[-1] < solution.losses[0]
+    if name == "two sources":
+        assert len(solution.mixture.sources) <= 2
+    if "elements" in name:
+        assert solution.residual is not None and 0 < solution.residual.n_nonzero <= 30
+    if name == "modules":
+        assert solution.residual is not None and len(solution.residual.active_modules(library.partition)) == 1
+
+
+def test_the_start_is_no_worse_than_any_single_source(task) -> None:
+    library, support = task
+    solution = solve_network(library, support)
+    assert solution.losses[0] <= min(solution.evidence.losses) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_a_task_of_a_sources_domain_goes_to_that_source(toy, domain: str) -> None:
+    solution = solve_network(toy.library, draw_episode(toy.domains, domain, 5).support)
+    assert weights_of(solution)[domain] > 0.5
+
+
+@pytest.mark.parametrize("topic", ["law", "food"])
+def test_texts_of_a_topic_go_to_the_network_that_knows_it(topics: Library, topic: str) -> None:
+    solution = solve_network(topics, texts_support(topic), SolverSettings(start="uniform"))
+    assert weights_of(solution)[topic] > 0.5
+
+
+def test_order_of_examples_classes_and_sources_does_not_matter(vit_library: Library) -> None:
+    support = pixels_support()
+    settings = SolverSettings(n_steps=4, tolerance=0.0)
+    expected = solve_network(vit_library, support, settings)
+    order = torch.randperm(len(support), generator=torch.Generator().manual_seed(0))
+    shuffled = Support.of(support.inputs[order], [("c", "a", "b")[support.labels[index]] for index in order])
+    manifest = vit_library.manifest.model_copy(update={"sources": vit_library.manifest.sources[::-1]})
+    for other in (
+        solve_network(vit_library, shuffled, settings),
+        solve_network(Library(vit_library.folder, manifest), support, settings),
+    ):
+        assert other.losses == pytest.approx(expected.losses, rel=1e-4)
+        assert weights_of(other) == pytest.approx(weights_of(expected), abs=1e-3)
+
+
+@pytest.mark.parametrize("name", ["weights", "per module", "elements", "modules"])
+def test_a_recipe_rebuilds_the_network_bit_for_bit(task, name: str, tmp_path: Path) -> None:
+    library, support = task
+    adapted = adapt(library, support, solve=SETTINGS[name])
+    export(library, adapted.recipe, tmp_path / "out")
+    out = load_file(tmp_path / "out" / "model.safetensors")
+    live: LiveMixture = adapted._live
+    for tensor, parameter in live.parameters.items():
+        assert torch.equal(out[tensor], parameter.detach()), tensor
+
+
+def test_unused_modules_follow_the_mean(vit_library: Library) -> None:
+    solution = solve_network(vit_library, pixels_support(), SolverSettings(per_module=True))
+    rows = dict(zip(solution.mixture.modules, torch.tensor(solution.mixture.rows).double(), strict=True))
+    head = rows.pop("head")
+    rows.pop("pooler", None)
+    torch.testing.assert_close(head, torch.stack(list(rows.values())).mean(dim=0), atol=1e-6, rtol=0)
+
+
+def test_no_steps_give_the_start(vit_library: Library) -> None:
+    solution = solve_network(vit_library, pixels_support(), SolverSettings(n_steps=0))
+    assert len(solution.losses) == 1 and solution.mixture_solution.status == (Status.OUT_OF_STEPS,)
+
+
+def test_progress_is_told_at_most_what_was_promised(vit_library: Library) -> None:
+    told: list[int] = []
+    settings = SETTINGS["elements"]
+    solve_network(vit_library, pixels_support(), settings, progress=told.append)
+    assert 3 < sum(told) <= settings.n_units(3)
+
+
+def test_half_precision_sources_are_solved_too(tmp_path: Path) -> None:
+    library = random_library(tmp_path, tiny_bert(), dtype=torch.bfloat16)
+    solution = solve_network(library, texts_support("law"), SETTINGS["elements"])
+    assert solution.losses[-1] < solution.losses[0]
+    export(library, solution.recipe, tmp_path / "out")
+    assert {t.dtype for t in load_file(tmp_path / "out" / "model.safetensors").values()} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize("kind", ["elements", "modules"])
+def test_projections_are_the_nearest_sparse_points(kind: str) -> None:
+    point = torch.tensor([[3.0, -1.0, 0.5, 2.0, -4.0, 0.0]])
+    modules = {"a": slice(0, 2), "b": slice(2, 4), "c": slice(4, 6)}
+    project = keep_elements(2) if kind == "elements" else keep_modules(modules, 2)
+    expected = [3.0, 0, 0, 0, -4.0, 0] if kind == "elements" else [3.0, -1.0, 0, 0, -4.0, 0]
+    assert project(point).tolist() == [expected]
+    assert torch.equal(keep_elements(99)(point), point) and torch.equal(keep_modules(modules, 99)(point), point)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"n_elements": 3, "n_modules": 1},
+        {"n_elements": 0},
+        {"max_sources": 0},
+        {"n_modules": -1},
+        {"n_steps": -1},
+        {"temperature": 0.0},
+        {"tolerance": float("nan")},
+        {"start": "luck"},
+    ],
+)
+def test_impossible_settings_are_refused_in_one_line(wrong: dict) -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        SolverSettings(**wrong)
+    assert "\n" not in str(caught.value)
+
+
+def accuracy(live: LiveMixture, episode, mixture: Mixture) -> float:
+    live.compose(mixture)
+    head = Adapted(live, episode.support, live.library.recipe(mixture), None, 0.0)
+    return float((head.predict(episode.queries).probabilities.argmax(dim=1) == episode.labels).double().mean())
+
+
+@pytest.mark.slow
+def test_sixteen_irrelevant_sources_cost_at_most_half_a_point(toy, tmp_path: Path) -> None:
+    """Over 60 tasks of one and of two domains, by evidence routing and by the solver."""
+    for name in ("base", *DOMAINS):
+        (tmp_path / name).symlink_to(toy.folder / name)
+    crowded = add_noise_sources(make_toy_library(tmp_path), tmp_path, 16)
+    means = {}
+    for size, library in (("small", toy.library), ("crowded", crowded)):
+        live = LiveMixture(library)
+        scores = []
+        for names in (*DOMAINS, "red+green", "green+blue", "blue+red"):
+            for seed in range(10):
+                episode = draw_episode(toy.domains, names, 100 + seed)
+                solution = solve_live(live, live.rows(episode.support), SolverSettings())
+                scores.append(
+                    [
+                        accuracy(live, episode, solution.evidence.mixture),
+                        accuracy(live, episode, solution.mixture),
+                    ]
+                )
+        means[size] = torch.tensor(scores).mean(dim=0)
+    lost = means["small"] - means["crowded"]
+    assert float(lost.max()) <= 0.005, means
