@@ -42,7 +42,10 @@ class SolverSettings:
         n_elements: corrected elements of a residual; none by default.
         n_modules: modules of a residual that corrects whole modules; none by default.
         n_residual_steps: gradient steps on the residual.
-        tolerance: on the Frank-Wolfe gap and on the decrease of the last residual step.
+        screen: a source that explains the examples worse than the base does, and has no weight at the start, gets
+            none: with many sources and few examples, what such a source adds is luck.
+        tolerance: on the Frank-Wolfe gap. A hundredth of the loss is far less than its error from a few examples.
+        residual_tolerance: on the decrease that the last step of the residual promised.
     """
 
     start: Start = "evidence"
@@ -53,7 +56,9 @@ class SolverSettings:
     n_elements: int | None = None
     n_modules: int | None = None
     n_residual_steps: int = 10
-    tolerance: float = 1e-4
+    screen: bool = True
+    tolerance: float = 1e-2
+    residual_tolerance: float = 1e-4
 
     def __post_init__(self) -> None:
         check_temperature(self.temperature)
@@ -67,8 +72,8 @@ class SolverSettings:
                 raise InvalidSettings(f"{name} is {value}: give at least 1, or leave it out")
         if self.n_steps < 0 or self.n_residual_steps < 0:
             raise InvalidSettings("a number of steps is negative: give 0 or more")
-        if not self.tolerance >= 0:
-            raise InvalidSettings(f"tolerance {self.tolerance} is not a number of 0 or more")
+        if not (self.tolerance >= 0 and self.residual_tolerance >= 0):
+            raise InvalidSettings("a tolerance is not a number of 0 or more: leave it out for the default")
 
     @property
     def has_residual(self) -> bool:
@@ -140,7 +145,7 @@ def solve_live(
     evidence = gather_evidence(live, rows, settings.temperature, progress)
     problem = MixtureLoss(live, rows, settings.per_module)
     start = _start(problem, evidence, settings)
-    allowed = None if settings.max_sources is None else _allowed(evidence, start, settings.max_sources)
+    allowed = _allowed(live.library, evidence, start, settings)
     algorithm = FrankWolfe(settings.tolerance, "vanilla", "line search", allowed)
     solution = run(algorithm, problem, start, settings.n_steps, time.perf_counter, watch)
     mixture = _mixture(live, problem, solution.point)
@@ -173,8 +178,7 @@ def _start(problem: MixtureLoss, evidence: Evidence, settings: SolverSettings) -
     if settings.max_sources is not None:
         routed = truncate(routed, settings.max_sources)
     if settings.start == "uniform":
-        # Under a limit, equal weights of the sources that the evidence prefers.
-        active = _allowed(evidence, spread(routed), settings.max_sources or n_sources)[0, 0].double()
+        active = _preferred(evidence, settings.max_sources).double()
         return spread(active / active.sum())
     single = torch.zeros(n_sources, dtype=torch.float64)
     single[evidence.sources.index(evidence.best)] = 1.0
@@ -182,12 +186,22 @@ def _start(problem: MixtureLoss, evidence: Evidence, settings: SolverSettings) -
     return min(candidates, key=lambda point: float(problem.value(point)))
 
 
-def _allowed(evidence: Evidence, like: Tensor, max_sources: int) -> Tensor:
-    """True for the sources of least loss, shaped as the weights."""
+def _preferred(evidence: Evidence, max_sources: int | None) -> Tensor:
+    """True for the sources of least loss, (n_sources,); all without a limit."""
     order = sorted(range(len(evidence.sources)), key=lambda index: (evidence.losses[index], evidence.sources[index]))
-    allowed = torch.zeros_like(like, dtype=torch.bool)
-    allowed[..., order[:max_sources]] = True
-    return allowed
+    preferred = torch.zeros(len(order), dtype=torch.bool)
+    preferred[order[:max_sources]] = True
+    return preferred
+
+
+def _allowed(library: Library, evidence: Evidence, start: Tensor, settings: SolverSettings) -> Tensor:
+    """True for the sources that may carry weight, shaped as the weights."""
+    allowed = _preferred(evidence, settings.max_sources)
+    if settings.screen:
+        losses = torch.tensor(evidence.losses, dtype=torch.float64)
+        base = losses[evidence.sources.index(library.manifest.base)]
+        allowed = allowed & ((losses <= base) | (start[0, 0] > 0))
+    return allowed.expand_as(start)
 
 
 def _mixture(live: LiveMixture, problem: MixtureLoss, point: Tensor) -> Mixture:
@@ -215,7 +229,7 @@ def _solve_residual(
             watch(state)
 
     point = torch.zeros(1, problem.n_parameters)
-    algorithm = HardThresholding(project, settings.tolerance)
+    algorithm = HardThresholding(project, settings.residual_tolerance)
     solution = run(algorithm, problem, point, settings.n_residual_steps, time.perf_counter, watch_steps)
     if not float(solution.value[0]) <= before:  # rounding at the start can put it a bit above
         return None, solution

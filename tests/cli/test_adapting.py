@@ -1,0 +1,128 @@
+"""`smatter adapt` and `smatter solve` as a person types them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from transformers import ViTConfig, ViTForImageClassification
+
+import smatter
+from smatter.cli.main import main
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A library of three tiny random ViTs and a folder of two classes of pictures."""
+    folder = tmp_path_factory.mktemp("place")
+    generator = torch.Generator().manual_seed(0)
+    config = ViTConfig(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24, image_size=8, patch_size=4
+    )
+    shapes = {name: tensor.shape for name, tensor in ViTForImageClassification(config).state_dict().items()}
+    for name in ("base", "one", "two"):
+        config.save_pretrained(folder / name)
+        tensors = {key: 0.4 * torch.randn(shape, generator=generator) for key, shape in shapes.items()}
+        save_file(tensors, folder / name / "model.safetensors", metadata={"format": "pt"})
+    smatter.init_library(folder / "shelf", folder / "base")
+    for name in ("one", "two"):
+        smatter.add_source(folder / "shelf", folder / name)
+    random = np.random.default_rng(0)
+    for label in ("cats", "dogs"):
+        (folder / "shots" / label).mkdir(parents=True)
+        mean = random.integers(0, 255, (10, 10, 3))
+        for number in range(3):
+            pixels = (mean + random.integers(-90, 90, (10, 10, 3))).clip(0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / "shots" / label / f"{number}.png")
+    return folder
+
+
+def run(capsys, *words: object) -> dict:
+    code = main([*map(str, words), "--json"])
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    return json.loads(captured.out)
+
+
+def test_evidence_from_a_folder_to_a_checkpoint(place: Path, capsys, tmp_path: Path) -> None:
+    told = run(capsys, "adapt", place / "shelf", place / "shots", "-o", tmp_path / "task.safetensors")
+    assert told["classes"] == ["cats", "dogs"] and set(told["losses"]) == {"base", "one", "two"}
+    assert sum(told["weights"].values()) == pytest.approx(1)
+    assert told["best_single_source"] == min(told["losses"], key=told["losses"].get)
+    run(capsys, "compose", place / "shelf", "--recipe", tmp_path / "task.safetensors", "-o", tmp_path / "out")
+    recipe = smatter.read_recipe(tmp_path / "task.safetensors")
+    arena = smatter.open_library(place / "shelf").compose(recipe).tensors()
+    out = load_file(tmp_path / "out" / "model.safetensors")
+    assert all(torch.equal(out[name], tensor) for name, tensor in arena.items())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [[], ["--per-module"], ["--max-sources", 1], ["--elements", 20], ["--modules", 1, "--per-module"]],
+    ids=lambda options: " ".join(map(str, options)) or "plain",
+)
+def test_a_solved_recipe_is_composed_bit_for_bit(place: Path, capsys, tmp_path: Path, options: list) -> None:
+    path = tmp_path / "task.safetensors"
+    told = run(capsys, "solve", place / "shelf", place / "shots", "-o", path, "--steps", 3, *options)
+    assert told["loss"] == told["steps"][-1] <= told["steps"][0] and told["advice"]
+    run(capsys, "compose", place / "shelf", "--recipe", path, "-o", tmp_path / "out")
+    library = smatter.open_library(place / "shelf")
+    recipe = smatter.read_recipe(path)
+    arena = library.compose(recipe).tensors()
+    out = load_file(tmp_path / "out" / "model.safetensors")
+    assert all(torch.equal(out[name], tensor) for name, tensor in arena.items())
+    if "--max-sources" in options:
+        assert len(recipe.mixture.sources) == 1
+    if "--per-module" in options:
+        assert set(told["weights_per_module"]) == set(library.partition.modules)
+    if "--elements" in options:
+        assert 0 < told["corrected_parameters"] <= 20
+
+
+def test_text_for_people_says_what_to_do_next(place: Path, capsys, tmp_path: Path) -> None:
+    path = tmp_path / "task.safetensors"
+    assert main(["solve", str(place / "shelf"), str(place / "shots"), "-o", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "leave-one-out loss" in text and "at the start" in text
+    assert f"smatter compose {place / 'shelf'} --recipe {path} -o OUT" in text
+    assert main(["adapt", str(place / "shelf"), str(place / "shots")]) == 0
+    assert "nothing was written" in capsys.readouterr().out
+
+
+def test_an_existing_output_is_not_overwritten_by_accident(place: Path, capsys, tmp_path: Path) -> None:
+    path = tmp_path / "task.safetensors"
+    words = ["adapt", str(place / "shelf"), str(place / "shots"), "-o", str(path)]
+    assert main(words) == 0
+    before = path.read_bytes()
+    assert main(words) == 2 and "--replace" in capsys.readouterr().err
+    assert main([*words, "--replace", "--temperature", "5"]) == 0 and path.read_bytes() != before
+    (tmp_path / "mine.txt").write_text("mine")
+    assert main([*words[:-1], str(tmp_path / "mine.txt"), "--replace"]) == 2
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+    assert main([*words[:-1], str(tmp_path / "no" / "where")]) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["adapt", "shelf", "nowhere"], "does not exist"),
+        (["adapt", "nowhere", "shots"], "library.json"),
+        (["adapt", "shelf", "texts.csv"], "takes images"),
+        (["adapt", "shelf", "one"], "no class folders"),
+        (["adapt", "shelf", "shots", "--temperature", "0"], "temperature"),
+        (["adapt", "shelf", "shots", "--temperature", "nan"], "temperature"),
+        (["solve", "shelf", "shots", "--elements", "3", "--modules", "1"], "drop one"),
+        (["solve", "shelf", "shots", "--elements", "0"], "--elements"),
+        (["solve", "shelf", "shots", "--steps", "-1"], "--steps"),
+        (["solve", "shelf"], "SUPPORT"),
+    ],
+)
+def test_mistakes_are_one_line_and_code_two(place: Path, capsys, monkeypatch, words: list[str], message: str) -> None:
+    monkeypatch.chdir(place)
+    (place / "texts.csv").write_text("text,label\nx,a\ny,b\n")
+    assert main(words) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1 and message in captured.err
