@@ -67,3 +67,7 @@ class InvalidSupport(SmatterError, ValueError):
 
 class InvalidSettings(SmatterError, ValueError):
     """Settings of an adaptation that contradict each other or the library."""
+
+
+class BudgetInfeasible(SmatterError, ValueError):
+    """A limit on cost or time that nothing can meet."""

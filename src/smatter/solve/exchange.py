@@ -12,7 +12,11 @@ from smatter.solve.pattern import Pattern
 from smatter.solve.residual import ResidualProblem
 
 MAX_ROUNDS = 20
+N_LEAST = 8
+"""Units in use that a round tries to do without: those that are worth least."""
+
 N_CANDIDATES = 3
+"""Units tried in the place of one."""
 
 
 def grow(problem: ResidualProblem, pattern: Pattern, point: Tensor) -> Tensor:
@@ -40,7 +44,7 @@ def exchange(problem: ResidualProblem, pattern: Pattern, point: Tensor) -> Tenso
     for _ in range(MAX_ROUNDS):
         part = problem.select(going)
         best, best_value = point[going], value[going]
-        for rank in range(pattern.n_kept):
+        for rank in range(min(pattern.n_kept, N_LEAST)):
             best, best_value = _swap(part, pattern, best, best_value, rank)
         improved = best_value < value[going]
         point[going], value[going] = best, best_value

@@ -47,7 +47,7 @@ class FrankWolfe:
     def start(self, problem: Problem, point: Tensor) -> State:
         """The state at given weights."""
         value, gradient = problem.evaluate(point)
-        barrier = () if self.allowed is None else (torch.where(self.allowed, 0.0, torch.inf).to(point),)
+        barrier = _barrier(self.allowed, point)
         return State(point, value, gradient, _gaps(point, gradient, barrier).sum(dim=-1), barrier)
 
     def step(self, problem: Problem, state: State, index: int) -> State:
@@ -91,9 +91,13 @@ class FrankWolfe:
         return direction * torch.zeros_like(weights[..., :1]).scatter(1, widest[:, None, None], 1.0)
 
 
-def duality_gap(weights: Tensor, gradient: Tensor) -> Tensor:
+def duality_gap(weights: Tensor, gradient: Tensor, allowed: Tensor | None = None) -> Tensor:
     """Sum over blocks of <w, gradient> - min gradient: at least value - minimum of a convex loss; (n_tasks,)."""
-    return _gaps(weights, gradient, ()).sum(dim=-1)
+    return _gaps(weights, gradient, _barrier(allowed, weights)).sum(dim=-1)
+
+
+def _barrier(allowed: Tensor | None, like: Tensor) -> Barrier:
+    return () if allowed is None else (torch.where(allowed, 0.0, torch.inf).to(like),)
 
 
 def _gaps(weights: Tensor, gradient: Tensor, barrier: Barrier) -> Tensor:

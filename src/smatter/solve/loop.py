@@ -11,7 +11,6 @@ from smatter.solve.problem import Problem
 from smatter.solve.solution import Solution, Status
 
 PATIENCE = 3
-"""Steps without any progress after which a task counts as stalled."""
 
 CROWD = 4
 """The batch shrinks when one task in this many has ended: copying it costs about as much as a few steps."""
@@ -74,6 +73,7 @@ def run(
     max_steps: int = 1000,
     clock: Callable[[], float] | None = None,
     watch: Watch | None = None,
+    patience: int = PATIENCE,
 ) -> Solution:
     """Step until every task's gap is within the tolerance.
 
@@ -86,6 +86,7 @@ def run(
         max_steps: the most steps, and so the most gradients but one.
         clock: tells seconds; without one the solution has no wall time.
         watch: sees the batch at the start and after every step.
+        patience: steps without any progress after which a task counts as stalled.
     """
     begin = clock() if clock else 0.0
     whole, state = problem, algorithm.start(problem, point)
@@ -100,7 +101,7 @@ def run(
         if watch:
             watch(state)
         solved = state.gap <= algorithm.tolerance * state.value.abs().clamp(min=1)
-        stalled = idle >= PATIENCE
+        stalled = idle >= patience
         diverged = ~torch.isfinite(state.value)
         ended = solved | stalled | diverged
         if index == max_steps or bool(ended.any()):

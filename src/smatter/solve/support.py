@@ -26,6 +26,7 @@ def solve_on_support(
     residual: Tensor,
     max_sources: int | None = None,
     tolerance: float = 1e-6,
+    allowed: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The best weights and the best residual that is zero outside a support.
 
@@ -36,8 +37,8 @@ def solve_on_support(
         residual: where to start, within the support.
         max_sources: the most active sources in a row of weights; chosen in the first model and then kept.
         tolerance: on what the last step gained, and on the duality gap of the models.
+        allowed: true for the sources that may carry weight, shaped as the weights; all by default.
     """
-    allowed = None
     value = task.value(weights, residual)
     for index in range(MAX_NEWTON_STEPS):
         model = _Model.of(task, support, weights, residual)
