@@ -75,15 +75,15 @@ def _train(
         schedule.step()
 
 
-def make_checkpoints(folder: Path, base_steps: int = 240, steps: int = 90) -> dict[str, Domain]:
+def make_checkpoints(folder: Path, base_steps: int = 240, steps: int = 90, seed: int = 0) -> dict[str, Domain]:
     """Train and save a base and a specialist of each domain."""
-    domains, generator = make_domains(), torch.Generator().manual_seed(1)
+    domains, generator = make_domains(seed), torch.Generator().manual_seed(seed + 1)
     config = ViTConfig(
         image_size=SIZE, patch_size=4, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
         intermediate_size=64, num_labels=3 * N_TRAINED,
     )  # fmt: skip
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         base = ViTForImageClassification(config)
     _train(base, list(domains.values()), [0, 1, 2], base_steps, 4e-3, generator)
     base.save_pretrained(folder / "base")

@@ -14,7 +14,6 @@ from smatter.adaptation.evidence import Evidence, check_temperature, gather_evid
 from smatter.adaptation.live import LiveMixture, Rows
 from smatter.adaptation.network_loss import MixtureLoss, ResidualLoss
 from smatter.adaptation.sparsity import as_residual, keep_elements, keep_modules
-from smatter.algebra.simplex import truncate
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
 from smatter.compose.residual import Residual
@@ -174,15 +173,13 @@ def _start(problem: MixtureLoss, evidence: Evidence, settings: SolverSettings) -
     def spread(row: Tensor) -> Tensor:
         return row.expand(1, problem.n_blocks, n_sources).clone()
 
-    routed = torch.tensor(evidence.weights, dtype=torch.float64)
-    if settings.max_sources is not None:
-        routed = truncate(routed, settings.max_sources)
+    preferred = _preferred(evidence, settings.max_sources).double()
     if settings.start == "uniform":
-        active = _preferred(evidence, settings.max_sources).double()
-        return spread(active / active.sum())
+        return spread(preferred / preferred.sum())
+    routed = preferred * torch.tensor(evidence.weights, dtype=torch.float64)
     single = torch.zeros(n_sources, dtype=torch.float64)
     single[evidence.sources.index(evidence.best)] = 1.0
-    candidates = [spread(routed), spread(single)]
+    candidates = [spread(routed / routed.sum()), spread(single)]
     return min(candidates, key=lambda point: float(problem.value(point)))
 
 
