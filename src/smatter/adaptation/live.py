@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from smatter.adaptation.views import N_VIEWS, image_views, text_views, token_views
-from smatter.backbones.heads import leave_one_out_loss
+from smatter.backbones.heads import leave_one_out_losses
 from smatter.backbones.images import Preprocessing
 from smatter.backbones.network import CHUNK, Inputs, Network, chunks
 from smatter.backbones.texts import Tokenizer, prepared_tokens
@@ -53,9 +53,13 @@ class Rows:
     examples: Tensor
     n_classes: int
 
+    def losses(self, features: Tensor) -> Tensor:
+        """The leave-one-out loss of each example, (n_examples,), from the rows' features."""
+        return leave_one_out_losses(features, self.labels, self.examples, self.n_classes)
+
     def loss(self, features: Tensor) -> Tensor:
-        """The leave-one-out loss of the rows' features."""
-        return leave_one_out_loss(features, self.labels, self.examples, self.n_classes)
+        """Their mean."""
+        return self.losses(features).mean()
 
 
 class LiveMixture:

@@ -41,8 +41,8 @@ class SolverSettings:
         n_elements: corrected elements of a residual; none by default.
         n_modules: modules of a residual that corrects whole modules; none by default.
         n_residual_steps: gradient steps on the residual.
-        screen: a source that explains the examples worse than the base does, and has no weight at the start, gets
-            none: with many sources and few examples, what such a source adds is luck.
+        screen: a source that does not explain the examples better than the base, by a standard error, gets no weight:
+            with many sources and few examples, what such a source adds is luck.
         tolerance: on the Frank-Wolfe gap. A hundredth of the loss is far less than its error from a few examples.
         residual_tolerance: on the decrease that the last step of the residual promised.
     """
@@ -141,10 +141,10 @@ def solve_live(
             progress(1)
         losses.append(float(state.value[0]))
 
-    evidence = gather_evidence(live, rows, settings.temperature, progress)
+    evidence = gather_evidence(live, rows, settings.temperature, progress, settings.screen)
     problem = MixtureLoss(live, rows, settings.per_module)
     start = _start(problem, evidence, settings)
-    allowed = _allowed(live.library, evidence, start, settings)
+    allowed = (_preferred(evidence, settings.max_sources) & torch.tensor(evidence.eligible)) | (start > 0)
     algorithm = FrankWolfe(settings.tolerance, "vanilla", "line search", allowed)
     solution = run(algorithm, problem, start, settings.n_steps, time.perf_counter, watch)
     mixture = _mixture(live, problem, solution.point)
@@ -184,21 +184,9 @@ def _start(problem: MixtureLoss, evidence: Evidence, settings: SolverSettings) -
 
 
 def _preferred(evidence: Evidence, max_sources: int | None) -> Tensor:
-    """True for the sources of least loss, (n_sources,); all without a limit."""
-    order = sorted(range(len(evidence.sources)), key=lambda index: (evidence.losses[index], evidence.sources[index]))
-    preferred = torch.zeros(len(order), dtype=torch.bool)
-    preferred[order[:max_sources]] = True
-    return preferred
-
-
-def _allowed(library: Library, evidence: Evidence, start: Tensor, settings: SolverSettings) -> Tensor:
-    """True for the sources that may carry weight, shaped as the weights."""
-    allowed = _preferred(evidence, settings.max_sources)
-    if settings.screen:
-        losses = torch.tensor(evidence.losses, dtype=torch.float64)
-        base = losses[evidence.sources.index(library.manifest.base)]
-        allowed = allowed & ((losses <= base) | (start[0, 0] > 0))
-    return allowed.expand_as(start)
+    """True for the sources that do best, (n_sources,); all without a limit."""
+    kept = set(evidence.ranked[:max_sources])
+    return torch.tensor([name in kept for name in evidence.sources])
 
 
 def _mixture(live: LiveMixture, problem: MixtureLoss, point: Tensor) -> Mixture:

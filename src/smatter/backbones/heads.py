@@ -26,7 +26,14 @@ def prototype_logits(features: Tensor, prototypes: Tensor, scale: float = SCALE)
 def leave_one_out_loss(
     features: Tensor, labels: Tensor, examples: Tensor, n_classes: int, scale: float = SCALE
 ) -> Tensor:
-    """Cross-entropy of each row against prototypes that have not seen its example; mean over examples.
+    """The mean over examples of `leave_one_out_losses`, a scalar."""
+    return leave_one_out_losses(features, labels, examples, n_classes, scale).mean()
+
+
+def leave_one_out_losses(
+    features: Tensor, labels: Tensor, examples: Tensor, n_classes: int, scale: float = SCALE
+) -> Tensor:
+    """Cross-entropy of each example against prototypes that have not seen it, mean over its rows; (n_examples,).
 
     Row i of class y is scored against the sums S_c of the unit rows of all classes, its own class's without the rows
     of the same example. Where a class has one example only, its rows are views of it and each is left out alone.
@@ -51,4 +58,4 @@ def leave_one_out_loss(
     own_logits = scale * (unit * normalize(own, dim=-1)).sum(dim=-1, keepdim=True)
     logits = prototype_logits(features, sums, scale).scatter(1, labels.unsqueeze(-1), own_logits)
     losses = cross_entropy(logits, labels, reduction="none")
-    return (losses / rows_of_example[examples]).sum() / n_examples
+    return losses.new_zeros(n_examples).index_add(0, examples, losses / rows_of_example[examples])
