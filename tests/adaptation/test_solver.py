@@ -179,7 +179,11 @@ def accuracy(live: LiveMixture, episode, mixture: Mixture) -> float:
 
 @pytest.mark.slow
 def test_sixteen_irrelevant_sources_cost_at_most_half_a_point(toy, tmp_path: Path) -> None:
-    """Over 60 tasks of one and of two domains, by evidence routing and by the solver."""
+    """Over 60 tasks of one and of two domains, by evidence routing and by the solver.
+
+    The standard error over 60 tasks is about 0.3 points and the loss measured over 120 other tasks (two sets of
+    networks) is 0.3 and 0.5 points: this guards against a relapse, it does not show that half a point is kept.
+    """
     for name in ("base", *DOMAINS):
         (tmp_path / name).symlink_to(toy.folder / name)
     crowded = add_noise_sources(make_toy_library(tmp_path), tmp_path, 16)
