@@ -41,11 +41,11 @@ bench-%: .venv/developer
 # torch first and pinned: a looser range can pull gigabytes of CUDA packages.
 .venv/user: .venv/bin/python pyproject.toml constraints.txt
 	$(INSTALL) $(TORCH)
-	$(INSTALL) --editable '.[fast]'
+	$(INSTALL) --editable '.[fast,sklearn]'
 	@touch $@
 
 .venv/developer: .venv/user
-	$(INSTALL) --editable '.[fast,peers,dev]'
+	$(INSTALL) --editable '.[fast,sklearn,peers,dev]'
 	@touch $@
 
 clean:

@@ -71,3 +71,7 @@ class InvalidSettings(SmatterError, ValueError):
 
 class BudgetInfeasible(SmatterError, ValueError):
     """A limit on cost or time that nothing can meet."""
+
+
+class SmatterWarning(UserWarning):
+    """A result that stands, but that should be read with care."""

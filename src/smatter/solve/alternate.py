@@ -96,13 +96,13 @@ def _supports(task: LinearTask, pattern: Pattern, weights: Tensor, residual: Ten
     The thorough search is made three times: only the active sources can move, or all can, or none.
     """
     theta = task.mixed(weights) + residual
-    columns = screen(task.loss, task.alpha, theta, residual, pattern)
+    columns = screen(task.loss, task.ridge, theta, residual, pattern)
     start, inner = residual.gather(1, columns), model_pattern(pattern)
     movable = [weights > 0, torch.ones_like(weights, dtype=torch.bool), torch.zeros_like(weights, dtype=torch.bool)]
     supports = []
     for active in movable if thorough else movable[:1]:
         directions = source_directions(task.rows, weights, active)
-        model = local_model(task.loss, task.alpha, theta, residual, columns, pattern.free, directions)
+        model = local_model(task.loss, task.ridge, theta, residual, columns, pattern.free, directions)
         found = best_residual(model, inner, start) if thorough else exchange(model, inner, start)
         supports.append(pattern.spread(pattern.units_of(torch.zeros_like(residual).scatter(1, columns, found))))
     return supports

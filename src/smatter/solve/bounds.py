@@ -28,20 +28,22 @@ def lower_bound(
 ) -> Tensor | None:
     """A number that no pair can undercut, (n_tasks,); None where no bound is known.
 
-    Known for squared losses without ridge on theta, with alpha > 0 where there is a residual, and nothing free.
+    Known for squared losses of one output without ridge on theta, with alpha > 0 where there is a residual.
     """
     if not isinstance(loss, LinearLoss) or not loss.is_quadratic or loss.ridge or loss.n_outputs != 1:
         return None
-    if pattern is not None and (not alpha > 0 or pattern.free is not None):
+    if pattern is not None and not alpha > 0:
         return None
     flat = weights.flatten(1)
     mixed = flat @ rows[0] if len(rows) == 1 else (flat.unsqueeze(1) @ rows).squeeze(1)
     errors = (loss.targets - loss.outputs(mixed + residual)).squeeze(1)
     shares = loss.weights[:, 0]
     dual = errors * shares
+    if pattern is not None and pattern.free is not None:
+        dual = _orthogonal(dual, shares, loss.features[:, :, pattern.free])
     predictions = (predict(loss, rows) @ dual.unsqueeze(-1)).squeeze(-1).unflatten(1, (n_blocks, -1))
     linear = (dual * loss.targets.squeeze(1)).sum(dim=1) - predictions.amax(dim=2).sum(dim=1)
-    square = 0.5 * (dual * errors).sum(dim=1)
+    square = 0.5 * (dual.square() / torch.where(shares > 0, shares, 1.0)).sum(dim=1)
     if pattern is not None:
         products = pattern.sums((dual.unsqueeze(1) @ loss.features).squeeze(1).square())
         n_kept = min(pattern.n_kept, products.shape[1])
@@ -49,3 +51,11 @@ def lower_bound(
     # The best scale t of the dual vector: linear t - square t^2; a loss is never negative.
     best = linear.clamp(min=0).square() / (4 * square.clamp(min=torch.finfo(square.dtype).tiny))
     return torch.where(square > 0, best, 0.0)
+
+
+def _orthogonal(dual: Tensor, shares: Tensor, free: Tensor) -> Tensor:
+    """The dual vector without its part along free features, (n_tasks, n, f): nothing bounds their coefficients."""
+    weighted = free * shares.unsqueeze(-1)
+    products = (dual.unsqueeze(1) @ free).mT
+    coefficients: Tensor = torch.linalg.lstsq(weighted.mT @ free, products).solution
+    return dual - (weighted @ coefficients).squeeze(-1)

@@ -109,7 +109,7 @@ def _worth(task: LinearTask, costs: Costs, pair: PairSolution) -> tuple[Tensor, 
     bends = task.loss.hessian_among(pair.theta, nothing, moves).diagonal(dim1=1, dim2=2).reshape(weights.shape)
     weight_worth = torch.where(weights > 0, (slope + 0.5 * bends).clamp(min=0), 0.0)
     weight_worth = weight_worth.scatter(2, heaviest, torch.inf)
-    problem = ResidualProblem(task.loss, task.mixed(weights), task.alpha)
+    problem = ResidualProblem(task.loss, task.mixed(weights), task.ridge)
     second = 0.5 * problem.hessian_diagonal(pair.residual) * pair.residual.square()
     return weight_worth, costs.unit_pattern.sums(second)
 
@@ -150,11 +150,10 @@ def _discard_by_price(
         return (weights.sum(dim=2) * costs.mix).sum(dim=1) + (units * costs.unit_costs).sum(dim=1)
 
     finite = torch.where(weight_worth.isfinite(), weight_worth, 0.0).flatten(1)
-    prices = torch.cat([finite, unit_worth], dim=1).amax(dim=1)
+    dearest = torch.cat([finite, unit_worth], dim=1).amax(dim=1)
     cheapest = torch.cat([costs.mix.flatten(), costs.unit_costs]).clamp(min=1e-12).min()
-    low, high = torch.zeros_like(prices), 2 * prices / cheapest + 1e-12
-    low = torch.where(cost(low) <= limit, high, low)
-    high = torch.where(low > 0, 0.0, high)
+    low, high = torch.zeros_like(dearest), 2 * dearest / cheapest + 1e-12
+    high = torch.where(cost(low) <= limit, 0.0, high)
     for _ in range(PRICES):
         middle = 0.5 * (low + high)
         meets = cost(middle) <= limit

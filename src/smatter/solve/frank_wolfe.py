@@ -2,9 +2,11 @@
 
 Vanilla steps go towards the vertex of least gradient: from a vertex, at most t + 1 sources are active after t steps.
 Away and pairwise steps can also take weight off a source, and converge linearly on strongly convex losses
-(Lacoste-Julien and Jaggi, 2015); they move one block at a time, the one with the largest gap.
+(Lacoste-Julien and Jaggi, 2015); they move one block at a time, the one with the largest gap. On quadratics these
+steps alternate with fully corrective ones (Wolfe, 1976), which end where many small steps would.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,12 +16,16 @@ from torch import Tensor
 from smatter.algebra.simplex import truncate
 from smatter.solve.loop import State
 from smatter.solve.problem import Problem
+from smatter.solve.quadratic import QuadraticMixture
 
 Variant = Literal["vanilla", "away", "pairwise"]
 StepRule = Literal["line search", "open loop"]
 
 Barrier = tuple[Tensor, ...]
 """Infinite where a source may not carry weight, shaped as the weights; empty where all may."""
+
+PERIOD = 4
+"""Every so many pairwise steps on a quadratic, one that solves for the weights of all active sources at once."""
 
 SUFFICIENT = 1e-4
 """Share of the linear decrease that a backtracking step must reach (Armijo)."""
@@ -37,12 +43,19 @@ class FrankWolfe:
         step_rule: `line search` is exact where the loss is quadratic and backtracks elsewhere, so the loss never
             rises. `open loop` is 2 / (t + 2), for vanilla steps.
         allowed: true for the sources that may carry weight, shaped as the weights; all by default.
+        max_halvings: losses that a backtracking step may cost.
     """
 
     tolerance: float = 1e-6
     variant: Variant = "pairwise"
     step_rule: StepRule = "line search"
     allowed: Tensor | None = None
+    max_halvings: int = MAX_HALVINGS
+
+    @property
+    def patience(self) -> float:
+        """Open-loop steps may raise the loss for a while; a line search that fails thrice has ended."""
+        return 3 if self.step_rule == "line search" else math.inf
 
     def start(self, problem: Problem, point: Tensor) -> State:
         """The state at given weights."""
@@ -52,7 +65,10 @@ class FrankWolfe:
 
     def step(self, problem: Problem, state: State, index: int) -> State:
         """Move along the variant's direction as far as the step rule says."""
-        direction = self._direction(state.point, state.gradient, state.memory)
+        if isinstance(problem, QuadraticMixture) and self.variant != "vanilla" and index % PERIOD == PERIOD - 1:
+            direction = _correction(problem, state.point)
+        else:
+            direction = self._direction(state.point, state.gradient, state.memory)
         slope = (state.gradient * direction).sum(dim=(1, 2))
         bent = problem.hessian_product(direction) if problem.is_quadratic else None
         if self.step_rule == "open loop":
@@ -60,9 +76,10 @@ class FrankWolfe:
         elif bent is not None:
             share = exact_share(slope, (direction * bent).sum(dim=(1, 2)))
         else:
-            share = backtrack(problem, state.point, state.value, direction, slope)
+            share = backtrack(problem, state.point, state.value, direction, slope, self.max_halvings)
         along = share[:, None, None]
-        point = (state.point + along * direction).clamp(min=0)
+        point = state.point + along * direction
+        point = torch.where(point > 2 * torch.finfo(point.dtype).eps, point, 0.0)
         if bent is None:
             value, gradient = problem.evaluate(point)
         else:
@@ -91,6 +108,14 @@ class FrankWolfe:
         return direction * torch.zeros_like(weights[..., :1]).scatter(1, widest[:, None, None], 1.0)
 
 
+def _correction(problem: QuadraticMixture, weights: Tensor) -> Tensor:
+    """Towards the minimum over the active sources, no further than to the first weight that becomes zero."""
+    move = problem.minimum_on(weights > 0) - weights
+    falling = move < -torch.finfo(move.dtype).eps
+    longest = torch.where(falling, weights / torch.where(falling, -move, 1.0), torch.inf).amin(dim=(1, 2)).clamp(max=1)
+    return longest[:, None, None] * move
+
+
 def duality_gap(weights: Tensor, gradient: Tensor, allowed: Tensor | None = None) -> Tensor:
     """Sum over blocks of <w, gradient> - min gradient: at least value - minimum of a convex loss; (n_tasks,)."""
     return _gaps(weights, gradient, _barrier(allowed, weights)).sum(dim=-1)
@@ -114,12 +139,19 @@ def exact_share(slope: Tensor, curvature: Tensor) -> Tensor:
     return torch.where(slope < 0, exact.clamp(0, 1), 0.0)
 
 
-def backtrack(problem: Problem, point: Tensor, value: Tensor, direction: Tensor, slope: Tensor) -> Tensor:
+def backtrack(
+    problem: Problem,
+    point: Tensor,
+    value: Tensor,
+    direction: Tensor,
+    slope: Tensor,
+    max_halvings: int = MAX_HALVINGS,
+) -> Tensor:
     """The largest share 1, 1/2, 1/4 ... of a direction that lowers the loss enough; 0 where none does; (n_tasks,)."""
     axes = (-1, *(1 for _ in direction.shape[1:]))
     share = torch.where(slope < 0, torch.ones_like(slope), 0.0)
     enough = share == 0
-    for _ in range(MAX_HALVINGS):
+    for _ in range(max_halvings):
         moved = problem.value(point + share.reshape(axes) * direction)
         enough = (moved <= value + SUFFICIENT * share * slope) | (share == 0)
         if bool(enough.all()):

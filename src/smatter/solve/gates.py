@@ -47,6 +47,7 @@ class HardConcrete:
     learning_rate: float = 0.05
     dual_rate: float = 0.05
     tolerance = 0.0
+    patience = math.inf
 
     def start(self, problem: Problem, point: Tensor) -> State:
         """Gates open, delta a small step down the gradient."""
@@ -101,7 +102,7 @@ def solve_with_gates(
     zero = torch.zeros_like(problem.base)
     algorithm = HardConcrete(pattern, generator, n_steps)
     states: deque[State] = deque(maxlen=1)
-    trained = run(algorithm, problem, zero, n_steps, clock, states.append, patience=n_steps)
+    trained = run(algorithm, problem, zero, n_steps, clock, states.append)
     logits, delta, *_ = states[-1].memory
     # Closed gates still differ in how nearly they opened, so that a tie never leaves a place unused.
     promise = pattern.sums(delta.square()) * open_probability(logits, COLD)

@@ -32,6 +32,7 @@ class ProximalGradient:
     strength: Tensor
     pattern: Pattern
     tolerance: float = 1e-7
+    patience = 100
 
     def start(self, problem: Problem, point: Tensor) -> State:
         """The state at any residual; the curvature is first guessed along the gradient."""

@@ -10,8 +10,6 @@ from torch import Tensor
 from smatter.solve.problem import Problem
 from smatter.solve.solution import Solution, Status
 
-PATIENCE = 3
-
 CROWD = 4
 """The batch shrinks when one task in this many has ended: copying it costs about as much as a few steps."""
 
@@ -53,6 +51,11 @@ class Algorithm(Protocol):
         """The gap at which a task is solved, relative to its loss where that exceeds one."""
         ...
 
+    @property
+    def patience(self) -> float:
+        """Steps in a row without a lower loss after which a task counts as stalled."""
+        ...
+
     def start(self, problem: Problem, point: Tensor) -> State:
         """The state at a feasible point."""
         ...
@@ -73,7 +76,6 @@ def run(
     max_steps: int = 1000,
     clock: Callable[[], float] | None = None,
     watch: Watch | None = None,
-    patience: int = PATIENCE,
 ) -> Solution:
     """Step until every task's gap is within the tolerance.
 
@@ -86,7 +88,6 @@ def run(
         max_steps: the most steps, and so the most gradients but one.
         clock: tells seconds; without one the solution has no wall time.
         watch: sees the batch at the start and after every step.
-        patience: steps without any progress after which a task counts as stalled.
     """
     begin = clock() if clock else 0.0
     whole, state = problem, algorithm.start(problem, point)
@@ -101,7 +102,7 @@ def run(
         if watch:
             watch(state)
         solved = state.gap <= algorithm.tolerance * state.value.abs().clamp(min=1)
-        stalled = idle >= patience
+        stalled = idle >= algorithm.patience
         diverged = ~torch.isfinite(state.value)
         ended = solved | stalled | diverged
         if index == max_steps or bool(ended.any()):

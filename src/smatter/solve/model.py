@@ -27,7 +27,7 @@ def source_directions(rows: Tensor, weights: Tensor, active: Tensor) -> Tensor:
     return moves.flatten(1, 2)
 
 
-def screen(loss: Loss, alpha: float, theta: Tensor, residual: Tensor, pattern: Pattern) -> Tensor:
+def screen(loss: Loss, ridge: Tensor, theta: Tensor, residual: Tensor, pattern: Pattern) -> Tensor:
     """The coordinates worth searching, (n_tasks, k): all in use and those that promise most.
 
     Blocks are not screened: all coordinates but the free ones are returned, in order.
@@ -36,8 +36,8 @@ def screen(loss: Loss, alpha: float, theta: Tensor, residual: Tensor, pattern: P
     n_screened = max(FEWEST_SCREENED, SCREENED * pattern.n_kept)
     if pattern.blocks is not None or n_screened >= int(counted.sum()):
         return counted.nonzero().flatten().expand(len(theta), -1)
-    gradient = loss.evaluate(theta).gradient + alpha * residual
-    promise = gradient.square() / (loss.hessian_diagonal(theta) + alpha).clamp(min=1e-30)
+    gradient = loss.evaluate(theta).gradient + ridge * residual
+    promise = gradient.square() / (loss.hessian_diagonal(theta) + ridge).clamp(min=1e-30)
     promise = torch.where(residual != 0, torch.inf, promise).masked_fill(~counted, -1.0)
     return promise.topk(n_screened, dim=1).indices.sort(dim=1).values
 
@@ -51,7 +51,7 @@ def model_pattern(pattern: Pattern) -> Pattern:
 
 def local_model(
     loss: Loss,
-    alpha: float,
+    ridge: Tensor,
     theta: Tensor,
     residual: Tensor,
     columns: Tensor,
@@ -62,7 +62,7 @@ def local_model(
 
     Args:
         loss: of theta.
-        alpha: ridge on the residual.
+        ridge: on each coordinate of the residual, (n_parameters,).
         theta: where the loss is expanded, (n_tasks, n_parameters).
         residual: the part of theta that is residual; zero outside `columns` and `free`.
         columns: the model's coordinates, (n_tasks, k).
@@ -73,13 +73,11 @@ def local_model(
     if free is not None:
         columns = torch.cat([columns, free.nonzero().flatten().expand(len(columns), -1)], dim=1)
     value, gradient = loss.evaluate(theta)
-    value = value + 0.5 * alpha * residual.square().sum(dim=1)
+    value = value + 0.5 * (ridge * residual.square()).sum(dim=1)
     start = residual.gather(1, columns)
-    slope = gradient.gather(1, columns) + alpha * start
+    slope = gradient.gather(1, columns) + ridge[columns] * start
     hessian = loss.hessian_among(theta, columns, directions)
-    ridge = torch.zeros(hessian.shape[1], dtype=hessian.dtype)
-    ridge[: columns.shape[1]] = alpha
-    hessian = hessian + torch.diag(ridge)
+    hessian[:, : columns.shape[1], : columns.shape[1]] += torch.diag_embed(ridge[columns])
     if directions is not None:
         start = torch.cat([start, start.new_zeros(len(start), directions.shape[1])], dim=1)
         slope = torch.cat([slope, (directions @ gradient.unsqueeze(-1)).squeeze(-1)], dim=1)

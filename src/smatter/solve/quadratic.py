@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from smatter.solve.problem import Evaluation
@@ -43,6 +44,27 @@ class QuadraticMixture:
     def hessian_product(self, direction: Tensor) -> Tensor:
         """Q d."""
         return self._times(direction.flatten(1)).reshape(direction.shape)
+
+    def minimum_on(self, active: Tensor) -> Tensor:
+        """The minimum over weights of the active sources that sum to one in each block but may be negative.
+
+        Args:
+            active: shaped as the weights, (n_tasks, n_blocks, n_sources).
+        """
+        n_tasks, n_blocks, n_sources = active.shape
+        flat = active.flatten(1)
+        sums = torch.eye(n_blocks, dtype=self.linear.dtype).repeat_interleave(n_sources, dim=1)
+        lift = 1e-13 * self.quadratic.diagonal(dim1=1, dim2=2).amax(dim=1, keepdim=True).clamp(min=1e-30)
+        matrix = self.quadratic.new_zeros(n_tasks, flat.shape[1] + n_blocks, flat.shape[1] + n_blocks)
+        matrix[:, : flat.shape[1], : flat.shape[1]] = torch.where(
+            flat[:, :, None] & flat[:, None, :], self.quadratic, 0
+        )
+        matrix.diagonal(dim1=1, dim2=2)[:, : flat.shape[1]] += torch.where(flat, lift, 1.0)
+        matrix[:, flat.shape[1] :, : flat.shape[1]] = sums * flat[:, None]
+        matrix[:, : flat.shape[1], flat.shape[1] :] = (sums * flat[:, None]).mT
+        right = torch.cat([torch.where(flat, self.linear, 0.0), self.linear.new_ones(n_tasks, n_blocks)], dim=1)
+        solved: Tensor = torch.linalg.solve(matrix, right)
+        return solved[:, : flat.shape[1]].reshape(active.shape)
 
     def select(self, tasks: Tensor) -> "QuadraticMixture":
         """The problem of some tasks."""

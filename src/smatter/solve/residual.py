@@ -8,6 +8,9 @@ from torch import Tensor
 from smatter.solve.linear import Loss
 from smatter.solve.problem import Evaluation
 
+Ridge = float | Tensor
+"""One strength for all coordinates, or one for each."""
+
 NEWTON_STEPS = 20
 NEWTON_TOLERANCE = 1e-10
 
@@ -19,12 +22,12 @@ class ResidualProblem:
     Args:
         loss: of theta.
         base: the mixture, (n_tasks, n_parameters).
-        alpha: how strongly the correction is pulled towards none.
+        alpha: how strongly each coordinate is pulled towards zero, (n_parameters,), or all.
     """
 
     loss: Loss
     base: Tensor
-    alpha: float = 0.0
+    alpha: Ridge = 0.0
     is_convex = True
 
     def evaluate(self, point: Tensor) -> Evaluation:
@@ -78,7 +81,7 @@ class ResidualProblem:
         return point
 
     def _newton(self, point: Tensor, columns: Tensor, inside: Tensor, slope: Tensor) -> Tensor:
-        hessian = padded_hessian(self.loss.hessian_among(self.base + point, columns), inside, self.alpha)
+        hessian = padded_hessian(self.loss.hessian_among(self.base + point, columns), inside, at(self.alpha, columns))
         solved: Tensor = torch.linalg.solve(hessian, slope.unsqueeze(-1))
         return solved.squeeze(-1)
 
@@ -97,7 +100,7 @@ class ResidualProblem:
         )
 
     def _penalty(self, point: Tensor) -> Tensor:
-        return 0.5 * self.alpha * point.square().sum(dim=1)
+        return 0.5 * (self.alpha * point.square()).sum(dim=1)
 
 
 def columns_of(support: Tensor) -> tuple[Tensor, Tensor]:
@@ -107,7 +110,12 @@ def columns_of(support: Tensor) -> tuple[Tensor, Tensor]:
     return columns, support.gather(1, columns)
 
 
-def padded_hessian(hessian: Tensor, inside: Tensor, alpha: float) -> Tensor:
+def at(ridge: Ridge, columns: Tensor) -> Ridge:
+    """The ridge of some coordinates."""
+    return ridge[columns] if isinstance(ridge, Tensor) else ridge
+
+
+def padded_hessian(hessian: Tensor, inside: Tensor, ridge: Ridge) -> Tensor:
     """A Hessian that can be inverted: ridge added, padding made an identity, duplicate or empty columns lifted."""
     if not hessian.shape[1]:
         return hessian
@@ -115,5 +123,5 @@ def padded_hessian(hessian: Tensor, inside: Tensor, alpha: float) -> Tensor:
     hessian = torch.where(both, hessian, 0.0)
     diagonal = hessian.diagonal(dim1=1, dim2=2)
     # Too little to move a well-posed solution.
-    floor = alpha + 1e-12 * diagonal.amax(dim=1, keepdim=True).clamp(min=1e-30)
+    floor = ridge + 1e-12 * diagonal.amax(dim=1, keepdim=True).clamp(min=1e-30)
     return hessian + torch.diag_embed(torch.where(inside, floor.expand_as(diagonal), 1.0))

@@ -14,6 +14,9 @@ from smatter.solve.loop import run
 from smatter.solve.problem import Problem
 
 MAX_STEPS = 2000
+MAX_ROUNDS = 10
+N_CANDIDATES = 8
+"""Sources tried in the place of one."""
 
 
 def limit_sources(problem: Problem, weights: Tensor, max_sources: int, tolerance: float = 1e-6) -> Tensor:
@@ -31,19 +34,29 @@ def limit_sources(problem: Problem, weights: Tensor, max_sources: int, tolerance
     best_value = problem.value(best)
     grown = _grow(problem, weights, max_sources, tolerance)
     best, best_value = _keep_better(problem, best, best_value, grown)
-    for _ in range(2 * max_sources):
+    for _ in range(MAX_ROUNDS):
         before = best_value
-        gradient = problem.evaluate(best).gradient
-        active = best > 0
-        least = torch.where(active, best, torch.inf).argmin(dim=-1, keepdim=True)
-        steepest = torch.where(active, torch.inf, gradient).argmin(dim=-1, keepdim=True)
-        swapped = active.scatter(-1, least, False).scatter(-1, steepest, True)
-        best, best_value = _keep_better(
-            problem, best, best_value, _solve_on(problem, swapped, _even(swapped, best), tolerance)
-        )
-        if not bool((best_value < before).any()):
+        for rank in range(max_sources):
+            for candidate in range(min(N_CANDIDATES, weights.shape[-1] - max_sources)):
+                trial = _swapped(problem, best, rank, candidate, tolerance)
+                best, best_value = _keep_better(problem, best, best_value, trial)
+        if not bool((best_value < before - tolerance).any()):
             break
     return best
+
+
+def _swapped(problem: Problem, weights: Tensor, rank: int, candidate: int, tolerance: float) -> Tensor:
+    """Without the active source of the `rank`-th least weight, but with the `candidate`-th steepest of the others."""
+    active = weights > 0
+    out = torch.where(active, weights, torch.inf).argsort(dim=-1)[..., rank : rank + 1]
+    rest = active.scatter(-1, out, False)
+    kept = rest * weights
+    total = kept.sum(dim=-1, keepdim=True)
+    kept = torch.where(total > 0, kept / total.clamp(min=1e-300), weights)
+    gradient = problem.evaluate(kept).gradient
+    into = torch.where(active, torch.inf, gradient).argsort(dim=-1)[..., candidate : candidate + 1]
+    allowed = rest.scatter(-1, into, True)
+    return _solve_on(problem, allowed, _even(allowed, weights), tolerance)
 
 
 def enumerate_sources(problem: Problem, weights: Tensor, max_sources: int, tolerance: float = 1e-6) -> Tensor:

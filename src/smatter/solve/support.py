@@ -72,14 +72,14 @@ class _Model:
         n_kept = columns.shape[1]
         theta = task.mixed(weights) + residual
         value, gradient = task.loss.evaluate(theta)
-        value = value + 0.5 * task.alpha * residual.square().sum(dim=1)
+        value = value + 0.5 * (task.ridge * residual.square()).sum(dim=1)
         hessian = task.loss.hessian_among(theta, columns, task.rows)
-        corner = padded_hessian(hessian[:, :n_kept, :n_kept], inside, task.alpha)
+        corner = padded_hessian(hessian[:, :n_kept, :n_kept], inside, task.ridge[columns])
         cross = torch.where(inside[:, :, None], hessian[:, :n_kept, n_kept:], 0.0)
         square = hessian[:, n_kept:, n_kept:]
         # As 1/2 z'Hz - b'z + c in z = (D, w) themselves, not in their changes.
         inner, flat = residual.gather(1, columns) * inside, weights.flatten(1)
-        inner_slope = torch.where(inside, gradient.gather(1, columns) + task.alpha * inner, 0.0)
+        inner_slope = torch.where(inside, gradient.gather(1, columns) + task.ridge[columns] * inner, 0.0)
         flat_slope = (task.rows @ gradient.unsqueeze(-1)).squeeze(-1)
         inner_linear = _times(corner, inner) + _times(cross, flat) - inner_slope
         flat_linear = _times(cross.mT, inner) + _times(square, flat) - flat_slope

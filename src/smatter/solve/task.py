@@ -20,7 +20,7 @@ class LinearTask:
         loss: of theta.
         sources: coefficients of the sources, (n_tasks or 1, n_sources, n_parameters).
         pattern: how sparse D must be; None means no residual.
-        alpha: D is pulled towards zero by alpha / 2 |D|^2.
+        alpha: D is pulled towards zero by alpha / 2 |D|^2, but for its free coordinates.
         weight_blocks: block number of each parameter, (n_parameters,), for weights per block; None for one w.
     """
 
@@ -34,6 +34,12 @@ class LinearTask:
     def rows(self) -> Tensor:
         """The sources, cut into blocks where weights are per block."""
         return per_block(self.sources, self.weight_blocks)
+
+    @cached_property
+    def ridge(self) -> Tensor:
+        """The ridge on each coordinate of the residual, (n_parameters,)."""
+        ridge = self.rows.new_full((self.rows.shape[2],), self.alpha)
+        return ridge if self.pattern is None or self.pattern.free is None else ridge.masked_fill(self.pattern.free, 0.0)
 
     @property
     def n_tasks(self) -> int:
@@ -54,7 +60,7 @@ class LinearTask:
 
     def value(self, weights: Tensor, residual: Tensor) -> Tensor:
         """The objective of the pair, (n_tasks,)."""
-        return self.loss.value(self.mixed(weights) + residual) + 0.5 * self.alpha * residual.square().sum(dim=1)
+        return self.loss.value(self.mixed(weights) + residual) + 0.5 * (self.ridge * residual.square()).sum(dim=1)
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ class HardThresholding:
     project: Projection
     tolerance: float = 1e-8
     first_step: float = 1.0
+    patience = 3
 
     def start(self, problem: Problem, point: Tensor) -> State:
         """The state at a sparse residual."""

@@ -1,0 +1,93 @@
+"""Warnings for the three ways a pair can mislead (multi-source paper, section 5): each says what to do."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from smatter.solve.linear import LinearLoss
+from smatter.solve.model import source_directions
+from smatter.solve.residual import ResidualProblem
+from smatter.solve.task import LinearTask, PairSolution
+
+VAGUE = 0.5
+"""Standard error of weights, along their flattest direction, from which they should not be read."""
+
+
+def advise(task: LinearTask, pair: PairSolution) -> list[str]:
+    """Warnings that any task of the batch calls for, each in one line; none where all is well."""
+    if not isinstance(task.loss, LinearLoss):
+        return []
+    checks = [
+        (
+            bool((vagueness(task, pair) > VAGUE).any()),
+            "the examples cannot tell some sources apart: predictions hardly depend on how weight is split between "
+            "them, so do not read the weights as importance",
+        ),
+        (
+            bool(unused_promise(task, pair).gt(1).any()),
+            "the correction uses all it may and coefficients outside it still matter: allow more nonzeros, or group "
+            "them",
+        ),
+        (
+            bool(shortage(task, pair).gt(1).any()),
+            "there are fewer examples than the mixture and the correction have freedom: allow fewer nonzeros, raise "
+            "alpha, or add examples",
+        ),
+    ]
+    return [text for applies, text in checks if applies]
+
+
+def vagueness(task: LinearTask, pair: PairSolution) -> Tensor:
+    """Standard error of the active weights along the direction the loss knows least of, (n_tasks,).
+
+    A squared loss of noise sigma^2 rises by sigma^2 / 2n at one standard error, and sigma^2 is about twice the loss.
+    """
+    active = pair.weights > 0
+    n_examples = _examples(task)
+    directions = source_directions(task.rows, pair.weights, active)
+    nothing = torch.empty(len(pair.weights), 0, dtype=torch.int64)
+    hessian = task.loss.hessian_among(pair.theta, nothing, directions)
+    moving = directions.square().sum(dim=2) > 0
+    # Directions that are not there must not count as flat.
+    stiff = torch.where(moving, 0.0, torch.inf)
+    largest = hessian.diagonal(dim1=1, dim2=2).amax(dim=1, keepdim=True).clamp(min=1e-300)
+    padded = hessian + torch.diag_embed(torch.where(stiff > 0, largest, 0.0))
+    flattest = torch.linalg.eigvalsh(padded)[:, 0].clamp(min=1e-300)
+    error = (2 * pair.value.clamp(min=0) / (n_examples * flattest)).sqrt()
+    # Where source and task have the same loss everywhere the loss may be zero and so may be its rise.
+    error = torch.where(flattest <= 1e-10 * largest.squeeze(1), torch.inf, error)
+    return torch.where(moving.any(dim=1), error, 0.0)
+
+
+def unused_promise(task: LinearTask, pair: PairSolution) -> Tensor:
+    """What the best unit outside a full residual would gain, over what noise alone would promise, (n_tasks,)."""
+    if task.pattern is None:
+        return torch.zeros_like(pair.value)
+    problem = ResidualProblem(task.loss, task.mixed(pair.weights), task.ridge)
+    gradient = problem.evaluate(pair.residual).gradient
+    gains = task.pattern.sums(0.5 * gradient.square() / problem.hessian_diagonal(pair.residual).clamp(min=1e-300))
+    units = task.pattern.units_of(pair.residual)
+    best = torch.where(units, 0.0, gains).amax(dim=1)
+    full = (units.sum(dim=1) >= task.pattern.n_kept) & (task.pattern.n_kept > 0)
+    # sigma^2 log(d) / n is what the luckiest of d useless coordinates promises; sigma^2 is about twice the loss.
+    luck = 2 * pair.value.clamp(min=1e-300) * math.log(max(gains.shape[1], 2)) / _examples(task)
+    return torch.where(full, best / luck, 0.0)
+
+
+def shortage(task: LinearTask, pair: PairSolution) -> Tensor:
+    """R - 1 + k (1 + log(d / k)) over n, (n_tasks,): the rate's degrees of freedom for each example."""
+    n_sources = (pair.weights > 0).sum(dim=(1, 2)) - task.n_blocks
+    freedom = n_sources.to(pair.value)
+    if task.pattern is not None and task.pattern.n_kept:
+        n_units = task.pattern.n_units(task.loss.n_parameters)
+        k = min(task.pattern.n_kept, n_units)
+        size = (pair.residual != 0).sum(dim=1)
+        freedom = freedom + size + k * math.log(n_units / k)
+    return freedom / _examples(task)
+
+
+def _examples(task: LinearTask) -> Tensor:
+    """Examples with a share, (n_tasks or 1,)."""
+    assert isinstance(task.loss, LinearLoss)
+    return (task.loss.weights[:, 0] > 0).sum(dim=1)
