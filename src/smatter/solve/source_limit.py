@@ -15,12 +15,12 @@ from smatter.solve.problem import Problem
 
 MAX_STEPS = 2000
 MAX_ROUNDS = 10
-N_CANDIDATES = 8
+N_CANDIDATES = 4
 """Sources tried in the place of one."""
 
 
 def limit_sources(problem: Problem, weights: Tensor, max_sources: int, tolerance: float = 1e-6) -> Tensor:
-    """Weights with at most `max_sources` active in every block: the best of pruning and growing, then swaps.
+    """Weights with at most `max_sources` active in every block: the best of pruning, and of growing from any source, then swaps.
 
     Args:
         problem: the loss in w.
@@ -32,8 +32,9 @@ def limit_sources(problem: Problem, weights: Tensor, max_sources: int, tolerance
         return weights
     best = _solve_on(problem, hard_mask(weights, max_sources).bool(), truncate(weights, max_sources), tolerance)
     best_value = problem.value(best)
-    grown = _grow(problem, weights, max_sources, tolerance)
-    best, best_value = _keep_better(problem, best, best_value, grown)
+    for source in range(weights.shape[-1]):
+        grown = _grow(problem, weights, source, max_sources, tolerance)
+        best, best_value = _keep_better(problem, best, best_value, grown)
     for _ in range(MAX_ROUNDS):
         before = best_value
         for rank in range(max_sources):
@@ -75,12 +76,10 @@ def enumerate_sources(problem: Problem, weights: Tensor, max_sources: int, toler
     return best
 
 
-def _grow(problem: Problem, like: Tensor, max_sources: int, tolerance: float) -> Tensor:
-    """From the best single source, add the source of steepest descent and solve again."""
-    n_sources = like.shape[-1]
-    vertices = [torch.zeros_like(like).index_fill(-1, torch.tensor([source]), 1.0) for source in range(n_sources)]
-    values = torch.stack([problem.value(vertex) for vertex in vertices])
-    weights = torch.stack(vertices)[values.argmin(dim=0), torch.arange(len(like))]
+def _grow(problem: Problem, like: Tensor, source: int, max_sources: int, tolerance: float) -> Tensor:
+    """From one source alone, add the source of steepest descent and solve again."""
+    weights = torch.zeros_like(like)
+    weights[..., source] = 1
     for _ in range(max_sources - 1):
         active = weights > 0
         steepest = torch.where(active, torch.inf, problem.evaluate(weights).gradient).argmin(dim=-1, keepdim=True)
