@@ -183,7 +183,7 @@ def picture_failures(tables: Tables, figures: Figures) -> list[Panel]:  # noqa: 
         of_rows("predicted from one support", twins, "gap", "predicted_weight_error", "dashed", colour=5),
     ]
     plateau = [of_rows(kind, dense, "n", kind) for kind in ("sparse", "dense")]
-    ratio = [of_rows(kind, dense, "n", f"{kind}_doubling_ratio") for kind in ("sparse", "dense")]
+    ratio = [of_rows(kind, dense, "n", f"{kind}_promise_ratio") for kind in ("sparse", "dense")]
     overfit = [
         of_rows("support loss", tiny, "k", "support_loss"),
         of_rows("excess risk", tiny, "k", "risk"),
@@ -193,7 +193,7 @@ def picture_failures(tables: Tables, figures: Figures) -> list[Panel]:  # noqa: 
         Panel("(i) Near-collinear sources, n = 100", "distance of the twins", "standard deviation", spread, True, True),
         Panel("(iii) 16 examples, d = 32", "k", "loss", overfit),
         Panel("(ii) Residual of norm 1, k = 4", "examples n", RISK, plateau, True, True),
-        Panel("(ii) What doubling k gains", "examples n", "gain / gain from noise", ratio, True, True),
+        Panel("(ii) What k more would gain", "examples n", "promised gain / noise alone", ratio, True, True),
     ]
 
 

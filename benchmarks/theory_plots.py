@@ -8,7 +8,7 @@ from pathlib import Path
 
 COLOURS = ("#2a78d6", "#d9622b", "#2a9d6f", "#9a5fd0", "#c2467f", "#7a7f87")
 INK, SOFT, GRID = "#1c2430", "#4b5563", "#e1e5ea"
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM, LEGEND_ROW = 440, 330, 62, 14, 34, 48, 17
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM, LEGEND_ROW = 440, 330, 70, 18, 34, 48, 17
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class _Axis:
 
 
 def _number(value: float) -> str:
-    if value and not 1e-3 <= abs(value) < 1e5:
+    if value and not 1e-4 <= abs(value) < 1e5:
         mantissa, exponent = f"{value:.0e}".split("e")
         return f"{mantissa}e{int(exponent)}"
     return f"{value:.6g}"
@@ -109,7 +109,7 @@ def _panel(panel: Panel, height: int) -> str:
     parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{bottom}" y2="{bottom}" stroke="{SOFT}"/>')
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, bottom + 36, panel.x_label))
     middle = (TOP + bottom) / 2
-    parts.append(_text(14, middle, panel.y_label, "middle", f'transform="rotate(-90 14 {middle:.1f})"'))
+    parts.append(_text(12, middle, panel.y_label, "middle", f'transform="rotate(-90 12 {middle:.1f})"'))
     legend, x, y = [], float(LEFT), bottom + BOTTOM + 8.0
     for index, series in enumerate(panel.series):
         colour = COLOURS[(index if series.colour is None else series.colour) % len(COLOURS)]

@@ -26,7 +26,7 @@ from theory_bounds import (
     sparse_fano,
     spike_bayes,
 )
-from theory_limits import predicted_weight_error, trace
+from theory_limits import predicted_weight_error, promise_ratio, trace
 from theory_plots import Panel, Series, draw
 from theory_tasks import (
     Mean,
@@ -43,6 +43,9 @@ from theory_tasks import (
     sparse_residuals,
     threshold,
 )
+
+
+torch.set_num_threads(1)
 
 
 @pytest.fixture
@@ -151,6 +154,16 @@ def test_the_predicted_error_of_weights_is_the_one_that_happens(generator: torch
     found = solve_pair(LinearTask(loss, sources))
     predicted = float(predicted_weight_error(loss, sources, found.theta).median())
     assert predicted == pytest.approx(float(found.weights[:, 0].std(dim=0).max()), rel=0.2)
+
+
+def test_unused_coordinates_promise_more_where_the_truth_is_dense(generator: torch.Generator) -> None:
+    nothing = torch.zeros(1, 1, 30, dtype=torch.float64)
+    ratios = {}
+    for kept in (3, 30):
+        theta = sparse_residuals(20, 30, kept, kept**-0.5, generator)
+        task = LinearTask(draw_loss(theta, 400, generator), nothing, Pattern(3))
+        ratios[kept] = float(promise_ratio(task, solve_pair(task), 400, 3).median())
+    assert ratios[3] < 1.4 < ratios[30]
 
 
 @pytest.mark.parametrize("log", [False, True])
