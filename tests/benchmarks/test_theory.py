@@ -44,7 +44,6 @@ from theory_tasks import (
     threshold,
 )
 
-
 torch.set_num_threads(1)
 
 
