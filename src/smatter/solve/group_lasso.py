@@ -11,7 +11,7 @@ from torch import Tensor
 
 from smatter.solve.loop import State, run
 from smatter.solve.pattern import Pattern
-from smatter.solve.problem import Problem
+from smatter.solve.problem import Evaluation, Problem
 from smatter.solve.residual import ResidualProblem
 
 GROWTH = 1.5
@@ -70,24 +70,8 @@ class ProximalGradient:
         return self._state(point, value, gradient, (strength, next_ahead, next_gradient, following, curvature))
 
     def _state(self, point: Tensor, value: Tensor, gradient: Tensor, memory: tuple[Tensor, ...]) -> State:
-        norms = self.pattern.sums(point.square()).sqrt().sum(dim=1)
-        total = value + memory[0] * norms
-        return State(point, total, gradient, self._gap(point, total, norms, gradient, memory[0]), memory)
-
-    def _gap(self, point: Tensor, total: Tensor, norms: Tensor, gradient: Tensor, strength: Tensor) -> Tensor:
-        """An upper bound on total - minimum, from the gradient alone.
-
-        A loss that is not negative keeps the minimiser's norm below total / lambda; over that ball the linear model
-        of the loss is least at zero or at the unit of steepest gradient.
-        """
-        excess = (self.pattern.sums(gradient.square()).sqrt().amax(dim=1) - strength).clamp(min=0)
-        reach = total / strength.clamp(min=torch.finfo(total.dtype).tiny)
-        gap = (gradient * point).sum(dim=1) + strength * norms + reach * excess
-        if self.pattern.free is not None:
-            # Free coordinates have no bound; at their optimum the gradient is zero, so its size is what counts.
-            free = torch.where(self.pattern.free, gradient, 0.0).norm(dim=1)
-            gap = gap + free * (1 + point.norm(dim=1))
-        return gap.clamp(min=0)
+        total, gap = penalised(self.pattern, memory[0], point, Evaluation(value, gradient))
+        return State(point, total, gradient, gap, memory)
 
     def _shrink(self, point: Tensor, threshold: Tensor) -> Tensor:
         norms = self.pattern.sums(point.square()).sqrt()
@@ -96,6 +80,29 @@ class ProximalGradient:
         if self.pattern.free is not None:
             per_coordinate = per_coordinate.masked_fill(self.pattern.free, 1.0)
         return point * per_coordinate
+
+
+def penalised(pattern: Pattern, strength: Tensor, point: Tensor, known: Evaluation) -> tuple[Tensor, Tensor]:
+    """Loss plus penalty, and an upper bound on how far that is above its minimum, from the gradient alone.
+
+    A loss that is not negative keeps the minimiser's norm below total / lambda; over that ball the linear model of the
+    loss is least at zero or at the unit of steepest gradient.
+
+    Args:
+        pattern: what the units are.
+        strength: lambda, (n_tasks,).
+        point: a residual, (n_tasks, n_parameters).
+        known: the loss and its gradient there.
+    """
+    norms = pattern.sums(point.square()).sqrt().sum(dim=1)
+    total = known.value + strength * norms
+    excess = (pattern.sums(known.gradient.square()).sqrt().amax(dim=1) - strength).clamp(min=0)
+    reach = total / strength.clamp(min=torch.finfo(total.dtype).tiny)
+    gap = (known.gradient * point).sum(dim=1) + strength * norms + reach * excess
+    if pattern.free is not None:
+        # Free coordinates have no bound; at their optimum the gradient is zero, so its size is what counts.
+        gap = gap + torch.where(pattern.free, known.gradient, 0.0).norm(dim=1) * (1 + point.norm(dim=1))
+    return total, gap.clamp(min=0)
 
 
 def largest_strength(problem: Problem, pattern: Pattern, point: Tensor) -> Tensor:

@@ -93,7 +93,10 @@ class LinearLoss:
         return self.targets.shape[1]
 
     def outputs(self, theta: Tensor) -> Tensor:
-        """X theta, (n_tasks, n_outputs, n)."""
+        """X theta, (n_tasks, n_outputs, n); nothing is scanned where theta is zero."""
+        if not bool(theta.any()):
+            n_tasks = max(len(theta), len(self.features))
+            return theta.new_zeros(n_tasks, self.n_outputs, self.features.shape[1])
         return _times(theta.reshape(len(theta), self.n_outputs, -1), self.features.mT)
 
     def evaluate(self, theta: Tensor) -> Evaluation:
@@ -132,6 +135,8 @@ class LinearLoss:
         output, feature = columns // self.features.shape[2], columns % self.features.shape[2]
         examples = self.features.expand(len(columns), -1, -1)
         chosen = examples.gather(2, feature.unsqueeze(1).expand(-1, examples.shape[1], -1)).mT
+        if self.n_outputs == 1:
+            return chosen.unsqueeze(2)
         return torch.nn.functional.one_hot(output, self.n_outputs).unsqueeze(-1) * chosen.unsqueeze(2)
 
     def select(self, tasks: Tensor) -> "LinearLoss":

@@ -41,11 +41,7 @@ def mixture_problem(loss: Loss, rows: Tensor, residual: Tensor, n_blocks: int = 
         n_blocks: rows of weights.
     """
     if loss.is_quadratic:
-        # Q = T H T', q = -T g(D), c = g(D).
-        value, gradient = loss.evaluate(residual)
-        nothing = torch.empty(len(residual), 0, dtype=torch.int64)
-        linear = -(rows @ gradient.unsqueeze(-1)).squeeze(-1)
-        return QuadraticMixture(loss.hessian_among(residual, nothing, rows), linear, value, n_blocks)
+        return _quadratic(loss, rows, residual, n_blocks)
     if not isinstance(loss, LinearLoss):
         raise TypeError(f"no mixture of {type(loss).__name__}")
     n_tasks = len(residual)
@@ -59,6 +55,25 @@ def mixture_problem(loss: Loss, rows: Tensor, residual: Tensor, n_blocks: int = 
         loss.ridge * (rows @ residual.unsqueeze(-1)).squeeze(-1),
         0.5 * loss.ridge * residual.square().sum(dim=1),
     )
+
+
+def _quadratic(loss: Loss, rows: Tensor, residual: Tensor, n_blocks: int) -> QuadraticMixture:
+    """Q = T H T', q = -T g(D), c = g(D); from predictions where there are examples, so that they are scanned once."""
+    if not isinstance(loss, LinearLoss):
+        value, gradient = loss.evaluate(residual)
+        nothing = torch.empty(len(residual), 0, dtype=torch.int64)
+        linear = -(rows @ gradient.unsqueeze(-1)).squeeze(-1)
+        return QuadraticMixture(loss.hessian_among(residual, nothing, rows), linear, value, n_blocks)
+    predictions = predict(loss, rows).expand(len(residual), -1, -1)
+    weights = loss.weights.tile(1, 1, loss.n_outputs)
+    outputs = loss.outputs(residual)
+    slopes = (loss.link.slopes(outputs, loss.targets) * loss.weights).flatten(1)
+    quadratic = (predictions * weights) @ predictions.mT
+    linear = -(predictions @ slopes.unsqueeze(-1)).squeeze(-1)
+    if loss.ridge:
+        quadratic = quadratic + loss.ridge * rows @ rows.mT
+        linear = linear - loss.ridge * (rows @ residual.unsqueeze(-1)).squeeze(-1)
+    return QuadraticMixture(quadratic, linear, loss.value(residual), n_blocks)
 
 
 @dataclass(frozen=True)

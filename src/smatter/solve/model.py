@@ -10,6 +10,7 @@ from torch import Tensor
 
 from smatter.solve.linear import Loss, SquaredStatistics
 from smatter.solve.pattern import Pattern
+from smatter.solve.problem import Evaluation
 from smatter.solve.residual import ResidualProblem, padded_hessian
 
 SCREENED = 6
@@ -57,6 +58,7 @@ def local_model(
     columns: Tensor,
     free: Tensor | None = None,
     directions: Tensor | None = None,
+    known: Evaluation | None = None,
 ) -> ResidualProblem:
     """The quadratic model in some coordinates of the residual, (n_tasks, k).
 
@@ -68,11 +70,12 @@ def local_model(
         columns: the model's coordinates, (n_tasks, k).
         free: true for coordinates to eliminate, (n_parameters,).
         directions: further directions to eliminate, (n_tasks, m, n_parameters).
+        known: the loss and its gradient at theta, if they were computed before.
     """
     n_kept = columns.shape[1]
     if free is not None:
         columns = torch.cat([columns, free.nonzero().flatten().expand(len(columns), -1)], dim=1)
-    value, gradient = loss.evaluate(theta)
+    value, gradient = known or loss.evaluate(theta)
     value = value + 0.5 * (ridge * residual.square()).sum(dim=1)
     start = residual.gather(1, columns)
     slope = gradient.gather(1, columns) + ridge[columns] * start

@@ -123,5 +123,5 @@ def padded_hessian(hessian: Tensor, inside: Tensor, ridge: Ridge) -> Tensor:
     hessian = torch.where(both, hessian, 0.0)
     diagonal = hessian.diagonal(dim1=1, dim2=2)
     # Too little to move a well-posed solution.
-    floor = ridge + 1e-12 * diagonal.amax(dim=1, keepdim=True).clamp(min=1e-30)
+    floor = ridge + 1e4 * torch.finfo(hessian.dtype).eps * diagonal.amax(dim=1, keepdim=True).clamp(min=1e-30)
     return hessian + torch.diag_embed(torch.where(inside, floor.expand_as(diagonal), 1.0))

@@ -20,7 +20,7 @@ N_CANDIDATES = 4
 
 
 def limit_sources(problem: Problem, weights: Tensor, max_sources: int, tolerance: float = 1e-6) -> Tensor:
-    """Weights with at most `max_sources` active in every block: the best of pruning, and of growing from any source, then swaps.
+    """Weights with at most `max_sources` active in every block: the best found by pruning, growing, swaps.
 
     Args:
         problem: the loss in w.
