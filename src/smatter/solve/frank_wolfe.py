@@ -110,7 +110,11 @@ class FrankWolfe:
 
 def _correction(problem: QuadraticMixture, weights: Tensor) -> Tensor:
     """Towards the minimum over the active sources, no further than to the first weight that becomes zero."""
-    move = problem.minimum_on(weights > 0) - weights
+    active = weights > 0
+    move = torch.where(active, problem.minimum_on(active) - weights, 0.0)
+    # Rounding must not lead off the simplex, nor may a system that could not be solved lead anywhere.
+    move = torch.where(active, move - move.sum(dim=2, keepdim=True) / active.sum(dim=2, keepdim=True), 0.0)
+    move = torch.where(move.isfinite().all(dim=2, keepdim=True), move, 0.0)
     falling = move < -torch.finfo(move.dtype).eps
     longest = torch.where(falling, weights / torch.where(falling, -move, 1.0), torch.inf).amin(dim=(1, 2)).clamp(max=1)
     return longest[:, None, None] * move

@@ -226,7 +226,7 @@ def predict(loss: LinearLoss, rows: Tensor) -> Tensor:
     """What every row of coefficients predicts for every example, (n_tasks or 1, n_rows, n_outputs * n)."""
     coefficients = rows.reshape(len(rows), -1, loss.features.shape[2])
     if len(rows) == 1 and len(loss.features) > 1:  # one product instead of one per task; this way round it is faster
-        predictions = (coefficients[0] @ loss.features.flatten(0, 1).mT).unflatten(1, loss.features.shape[:2])
+        predictions: Tensor = (coefficients[0] @ loss.features.flatten(0, 1).mT).unflatten(1, loss.features.shape[:2])
         predictions = predictions.transpose(0, 1)
     else:
         predictions = coefficients @ loss.features.mT

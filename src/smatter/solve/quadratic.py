@@ -7,6 +7,8 @@ from torch import Tensor
 
 from smatter.solve.problem import Evaluation
 
+LIFT = 1e-11
+
 
 @dataclass(frozen=True)
 class QuadraticMixture:
@@ -51,20 +53,19 @@ class QuadraticMixture:
         Args:
             active: shaped as the weights, (n_tasks, n_blocks, n_sources).
         """
-        n_tasks, n_blocks, n_sources = active.shape
+        _, n_blocks, n_sources = active.shape
         flat = active.flatten(1)
-        sums = torch.eye(n_blocks, dtype=self.linear.dtype).repeat_interleave(n_sources, dim=1)
-        lift = 1e-13 * self.quadratic.diagonal(dim1=1, dim2=2).amax(dim=1, keepdim=True).clamp(min=1e-30)
-        matrix = self.quadratic.new_zeros(n_tasks, flat.shape[1] + n_blocks, flat.shape[1] + n_blocks)
-        matrix[:, : flat.shape[1], : flat.shape[1]] = torch.where(
-            flat[:, :, None] & flat[:, None, :], self.quadratic, 0
-        )
-        matrix.diagonal(dim1=1, dim2=2)[:, : flat.shape[1]] += torch.where(flat, lift, 1.0)
-        matrix[:, flat.shape[1] :, : flat.shape[1]] = sums * flat[:, None]
-        matrix[:, : flat.shape[1], flat.shape[1] :] = (sums * flat[:, None]).mT
-        right = torch.cat([torch.where(flat, self.linear, 0.0), self.linear.new_ones(n_tasks, n_blocks)], dim=1)
-        solved: Tensor = torch.linalg.solve(matrix, right)
-        return solved[:, : flat.shape[1]].reshape(active.shape)
+        # Q_AA, an identity elsewhere; lifted a little, so that sources that are the same do no harm.
+        lift = LIFT * self.quadratic.diagonal(dim1=1, dim2=2).amax(dim=1, keepdim=True).clamp(min=1e-30)
+        matrix = torch.where(flat[:, :, None] & flat[:, None, :], self.quadratic, 0.0)
+        matrix.diagonal(dim1=1, dim2=2).add_(torch.where(flat, lift, 1.0))
+        sums = torch.eye(n_blocks, dtype=self.linear.dtype).repeat_interleave(n_sources, dim=1) * flat[:, None]
+        right = torch.cat([sums, torch.where(flat, self.linear, 0.0)[:, None]], dim=1).mT
+        solved = torch.cholesky_solve(right, torch.linalg.cholesky_ex(matrix)[0])
+        # w = Q^-1 (q + E'v) with v such that every block sums to one.
+        totals = sums @ solved
+        prices: Tensor = torch.linalg.solve_ex(totals[..., :-1], 1 - totals[..., -1:])[0]
+        return (solved[..., -1:] + solved[..., :-1] @ prices).reshape(active.shape)
 
     def select(self, tasks: Tensor) -> "QuadraticMixture":
         """The problem of some tasks."""
