@@ -93,8 +93,9 @@ def _text(x: float, y: float, text: str, anchor: str = "middle", style: str = ""
 
 def _panel(panel: Panel, height: int) -> str:
     bottom = TOP + height
-    values = [v for s in panel.series for v in (*s.y, *s.low, *s.high) if v > 0 or not panel.log_y]
+    values = [v for s in panel.series for v in (*s.y, *s.low, *s.high)]
     values = values if panel.y_floor is None else [max(v, panel.y_floor) for v in values]
+    values = [v for v in values if v > 0 or not panel.log_y]
     across = _Axis.around([v for s in panel.series for v in s.x], LEFT, WIDTH - RIGHT, panel.log_x)
     up = _Axis.around(values, bottom, TOP, panel.log_y, zero=True)
     parts = [_text(LEFT, 20, panel.title, "start", f'style="font-weight:600;fill:{INK}"')]
