@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from problems import generator, make_loss, make_task, normal
+from sklearn.linear_model import Lasso
 
 from smatter.solve.exchange import exchange, grow
 from smatter.solve.gates import solve_with_gates
@@ -17,6 +18,7 @@ from smatter.solve.pattern import Pattern
 from smatter.solve.residual import ResidualProblem
 from smatter.solve.sparse import best_residual
 from smatter.solve.thresholding import HardThresholding
+from smatter.solve.working_set import solve_lasso
 
 LINKS = [Squared(), Logistic()]
 BLOCKS = torch.tensor([0, 1, 1, 2, 2, 2, 3, 3, 0, 4])
@@ -38,29 +40,45 @@ def brute_force(problem: ResidualProblem, pattern: Pattern) -> torch.Tensor:
     return best
 
 
+@pytest.mark.parametrize("share", [0.9, 0.3, 0.05])
+def test_lasso_agrees_with_scikit_learn(share: float) -> None:
+    problem = residual_problem(Squared(), "sparse truth", n_tasks=6, n_examples=25, alpha=0.0)
+    zero = torch.zeros_like(problem.base)
+    strength = share * largest_strength(problem, Pattern(0), zero)
+    ours = solve_lasso(problem, strength, 1e-9)
+    for task in range(6):
+        theirs = Lasso(float(strength[task]), fit_intercept=False, tol=1e-10)
+        theirs.fit(problem.loss.features[task].numpy(), problem.loss.targets[task, 0].numpy())
+        np.testing.assert_allclose(ours.point[task], theirs.coef_, atol=1e-6)
+
+
+@pytest.mark.slow  # skglm compiles for a minute
 @pytest.mark.parametrize("blocks", [None, BLOCKS], ids=["coordinates", "blocks"])
 @pytest.mark.parametrize("share", [0.9, 0.3, 0.05])
 def test_lasso_and_group_lasso_agree_with_skglm(blocks, share: float) -> None:
-    from skglm import GroupLasso, Lasso
+    import skglm
 
     problem = residual_problem(Squared(), "sparse truth", n_tasks=6, n_examples=25, alpha=0.0)
     pattern = Pattern(0, blocks)
     zero = torch.zeros_like(problem.base)
     strength = share * largest_strength(problem, pattern, zero)
     ours = run(ProximalGradient(strength, pattern, 1e-9), problem, zero, 20_000)
-    assert ours.ok
+    by_signs = solve_lasso(problem, strength, 1e-9)
+    assert ours.ok and by_signs.ok
     for task in range(6):
         alpha = float(strength[task])
         if blocks is None:
-            theirs = Lasso(alpha, fit_intercept=False, tol=1e-10)
+            theirs = skglm.Lasso(alpha, fit_intercept=False, tol=1e-10)
         else:
             groups = [np.flatnonzero(blocks.numpy() == block).tolist() for block in range(5)]
-            theirs = GroupLasso(groups, alpha, weights=np.ones(5), fit_intercept=False, tol=1e-10)
+            theirs = skglm.GroupLasso(groups, alpha, weights=np.ones(5), fit_intercept=False, tol=1e-10)
         theirs.fit(problem.loss.features[task].numpy(), problem.loss.targets[task, 0].numpy())
         point = torch.tensor(theirs.coef_)[None]
         one = problem.select(torch.tensor([task]))
         value = one.value(point) + alpha * pattern.sums(point.square()).sqrt().sum()
         assert float(ours.value[task]) == pytest.approx(float(value), abs=1e-7)
+        if blocks is None:
+            assert float(by_signs.value[task]) == pytest.approx(float(value), abs=1e-7)
         assert float(ours.value[task] - ours.gap[task]) <= float(value) + 1e-9
 
 
@@ -171,3 +189,22 @@ def test_derivatives_are_those_of_autograd(link, n_outputs: int) -> None:
         hessian = torch.autograd.functional.hessian(lambda t, one=one: one.value(t[None]).sum(), theta[task])
         torch.testing.assert_close(among[task], basis @ hessian @ basis.T)
         torch.testing.assert_close(loss.hessian_diagonal(theta)[task], hessian.diagonal())
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.1])
+def test_a_working_set_gives_the_lasso_of_all_coordinates(alpha: float) -> None:
+    features, targets, _ = make_task("sparse truth", 20, 15, 200, 3)
+    problem = ResidualProblem(make_loss(features, targets, Squared()), normal(20, 200, seed=6) / 20, alpha)
+    zero = torch.zeros_like(problem.base)
+    strength = 0.2 * largest_strength(problem, Pattern(0), zero)
+    by_signs = solve_lasso(problem, strength, 1e-8, clock=lambda: 0.0)
+    by_steps = run(ProximalGradient(strength, Pattern(0), 1e-8), problem, zero, 20_000)
+    assert by_signs.ok and by_steps.ok
+    torch.testing.assert_close(by_signs.value, by_steps.value, atol=1e-6, rtol=0)
+    assert (by_signs.value <= by_steps.value + 1e-7).all()
+
+
+def test_signs_need_a_squared_loss() -> None:
+    problem = residual_problem(Logistic())
+    with pytest.raises(TypeError, match="use ProximalGradient"):
+        solve_lasso(problem, torch.full((40,), 0.01, dtype=torch.float64))

@@ -13,6 +13,9 @@ from smatter.solve.task import LinearTask, PairSolution
 VAGUE = 0.5
 """Standard error of weights, along their flattest direction, from which they should not be read."""
 
+DENSE = 1.4
+"""What units outside the residual may promise, over what luck would."""
+
 
 def advise(task: LinearTask, pair: PairSolution) -> list[str]:
     """Warnings that any task of the batch calls for, each in one line; none where all is well."""
@@ -25,7 +28,7 @@ def advise(task: LinearTask, pair: PairSolution) -> list[str]:
             "them, so do not read the weights as importance",
         ),
         (
-            bool(unused_promise(task, pair).gt(1).any()),
+            bool(unused_promise(task, pair).gt(DENSE).any()),
             "the correction uses all it may and coefficients outside it still matter: allow more nonzeros, or group "
             "them",
         ),
@@ -39,12 +42,15 @@ def advise(task: LinearTask, pair: PairSolution) -> list[str]:
 
 
 def vagueness(task: LinearTask, pair: PairSolution) -> Tensor:
-    """Standard error of the active weights along the direction the loss knows least of, (n_tasks,).
+    """Standard error of the weights along the direction the loss knows least of, (n_tasks,).
 
     A squared loss of noise sigma^2 rises by sigma^2 / 2n at one standard error, and sigma^2 is about twice the loss.
     """
-    active = pair.weights > 0
     n_examples = _examples(task)
+    # A source without weight counts too, where taking it in costs less than the noise would.
+    slopes = (task.rows @ task.loss.evaluate(pair.theta).gradient.unsqueeze(-1)).reshape(pair.weights.shape)
+    nearly = slopes - slopes.amin(dim=2, keepdim=True) <= (pair.value / n_examples)[:, None, None]
+    active = (pair.weights > 0) | nearly
     directions = source_directions(task.rows, pair.weights, active)
     nothing = torch.empty(len(pair.weights), 0, dtype=torch.int64)
     hessian = task.loss.hessian_among(pair.theta, nothing, directions)
@@ -61,18 +67,25 @@ def vagueness(task: LinearTask, pair: PairSolution) -> Tensor:
 
 
 def unused_promise(task: LinearTask, pair: PairSolution) -> Tensor:
-    """What the best unit outside a full residual would gain, over what noise alone would promise, (n_tasks,)."""
-    if task.pattern is None:
+    """What the k best units outside a full residual would gain, over what noise alone would promise, (n_tasks,).
+
+    The k luckiest of d useless coordinates promise about sigma^2 k log(d / k) / n together. In the theory lab a sparse
+    truth stays below 1.4 whatever n is; a dense one grows with n.
+    """
+    if task.pattern is None or not task.pattern.n_kept:
         return torch.zeros_like(pair.value)
     problem = ResidualProblem(task.loss, task.mixed(pair.weights), task.ridge)
     gradient = problem.evaluate(pair.residual).gradient
     gains = task.pattern.sums(0.5 * gradient.square() / problem.hessian_diagonal(pair.residual).clamp(min=1e-300))
     units = task.pattern.units_of(pair.residual)
-    best = torch.where(units, 0.0, gains).amax(dim=1)
-    full = (units.sum(dim=1) >= task.pattern.n_kept) & (task.pattern.n_kept > 0)
-    # sigma^2 log(d) / n is what the luckiest of d useless coordinates promises; sigma^2 is about twice the loss.
-    luck = 2 * pair.value.clamp(min=1e-300) * math.log(max(gains.shape[1], 2)) / _examples(task)
-    return torch.where(full, best / luck, 0.0)
+    n_units, n_examples = units.shape[1], _examples(task)
+    k = min(task.pattern.n_kept, n_units)
+    best = torch.where(units, 0.0, gains).topk(k, dim=1).values.sum(dim=1)
+    per_unit = task.loss.n_parameters / n_units
+    left = (n_examples - k * per_unit - (pair.weights > 0).sum(dim=(1, 2))).clamp(min=1)
+    noise = 2 * pair.value.clamp(min=1e-300) * n_examples / left
+    luck = noise * k * (math.log(max(n_units / k, math.e)) + 0.5 * (per_unit - 1)) / n_examples
+    return torch.where(units.sum(dim=1) >= k, best / luck, 0.0)
 
 
 def shortage(task: LinearTask, pair: PairSolution) -> Tensor:

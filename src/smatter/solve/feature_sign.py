@@ -40,7 +40,7 @@ class FeatureSign:
 
     def step(self, problem: Problem, state: State, index: int) -> State:  # noqa: ARG002
         """Take in newcomers where the signs are settled, then solve for all coordinates with a sign."""
-        if not isinstance(problem, ResidualProblem) or not problem.is_quadratic:
+        if not isinstance(problem, ResidualProblem):
             raise TypeError("signs alone determine a residual under a squared loss only: use ProximalGradient")
         signs, strength = state.memory
         slope = state.gradient + strength[:, None] * signs

@@ -37,6 +37,8 @@ def solve_lasso(
         tolerance: on the duality gap, relative to losses above one.
         clock: tells seconds.
     """
+    if not problem.is_quadratic:
+        raise TypeError("a lasso is solved by its signs under a squared loss only: use ProximalGradient")
     begin = clock() if clock else 0.0
     n_tasks, n_parameters = problem.base.shape
     ridge = torch.as_tensor(problem.alpha, dtype=problem.base.dtype).expand(n_parameters)
