@@ -10,13 +10,13 @@ N is bounded from below by counting (Gilbert and Varshamov): all points, divided
 The scale of the packing is chosen to make the bound largest; so is the least distance.
 """
 
-from math import comb, log
+from math import comb, inf, log
 
 import numpy as np
 import torch
 
 
-def fano(log_size: float, distance: float, spread: float, n: int) -> float:
+def fano(log_size: float, distance: float, spread: float, n: int, largest: float = inf) -> float:
     """The bound for a packing that is scaled by the best amplitude.
 
     Args:
@@ -24,12 +24,14 @@ def fano(log_size: float, distance: float, spread: float, n: int) -> float:
         distance: least squared distance at amplitude one.
         spread: mean squared distance from the centre at amplitude one.
         n: examples.
+        largest: squared amplitude at which the packing no longer fits the class.
     """
     known = 1 - log(2) / log_size if log_size > 0 else 0.0
     if known <= 0:
         return 0.0
-    # a^2 (known - n a^2 spread / 2 log N) is largest at a^2 = known log N / (n spread).
-    return distance / 8 * known**2 * log_size / (2 * n * spread)
+    # square (known - n square spread / 2 log N) is largest at known log N / (n spread).
+    square = min(known * log_size / (n * spread), largest)
+    return distance / 8 * square * (known - n * square * spread / (2 * log_size))
 
 
 def sparse_fano(d: int, k: int, n: int) -> float:
@@ -41,12 +43,16 @@ def sparse_fano(d: int, k: int, n: int) -> float:
     return best
 
 
-def mixture_fano(n_sources: int, n: int) -> float:
-    """Signs along R - 1 orthonormal directions of the hull, around an interior point; zero where it says nothing."""
+def mixture_fano(n_sources: int, n: int, norm: float) -> float:
+    """Signs along R - 1 orthonormal directions around the middle of the hull of orthogonal sources.
+
+    All signs must fit the largest ball inside the hull, of radius norm / sqrt(R (R - 1)). Zero where it says nothing.
+    """
     m, best = n_sources - 1, 0.0
+    largest = norm**2 / (n_sources * m) / m
     for least in range(1, m + 1):
         near = sum(comb(m, j) for j in range(least))
-        best = max(best, fano(m * log(2) - log(near), 4 * least, m, n))
+        best = max(best, fano(m * log(2) - log(near), 4 * least, m, n, largest))
     return best
 
 

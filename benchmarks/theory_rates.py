@@ -116,7 +116,7 @@ def in_sources(size: Size) -> Outcome:
                     "sources": n_sources, "x": (n_sources - 1) / n, "in_regime": few, **middle.row(),
                     "rate": (n_sources - 1) / (2 * n), **Mean.over(parts["at_corner"]).row("at_corner"),
                     "share_with_a_zero_weight": Mean.over(parts["bound"]).value,
-                    "fano": mixture_fano(n_sources, n), "van_trees": mixture_van_trees(n_sources, n, norm),
+                    "fano": mixture_fano(n_sources, n, norm), "van_trees": mixture_van_trees(n_sources, n, norm),
                 }
             )  # fmt: skip
             tick()

@@ -114,6 +114,7 @@ def test_fano_is_largest_at_the_amplitude_it_chooses() -> None:
     at = [s * (1 - (n * s * spread / 2 + math.log(2)) / size) * distance / 8 for s in np.linspace(0, 0.1, 10_001)]
     assert fano(size, distance, spread, n) == pytest.approx(max(at), rel=1e-6)
     assert fano(0.5, distance, spread, n) == 0.0  # fewer than two hypotheses say nothing
+    assert fano(size, distance, spread, n, largest=0.01) == pytest.approx(at[1000])  # the packing must fit
 
 
 def test_lower_bounds_stay_below_what_estimators_reach(generator: torch.Generator) -> None:
@@ -121,7 +122,7 @@ def test_lower_bounds_stay_below_what_estimators_reach(generator: torch.Generato
     assert 0 < sparse_fano(d, k, n) < best_spike_bayes(d, k, n, 200, generator) < k * math.log(d / k) / n
     for n_sources in (2, 5, 12):
         least_squares = (n_sources - 1) / (2 * n)
-        assert mixture_fano(n_sources, n) <= least_squares
+        assert mixture_fano(n_sources, n, 1.0) <= least_squares
         assert 0 < mixture_van_trees(n_sources, n, 1.0) <= least_squares
     assert mixture_van_trees(4, 10**7, 1.0) == pytest.approx(3 / 2 / 10**7, rel=0.01)
 
