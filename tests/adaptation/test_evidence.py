@@ -7,7 +7,7 @@ import torch
 from tiny_libraries import pixels_support, texts_support
 from toy_suite import DOMAINS, draw_episode
 
-from smatter.adaptation.evidence import Evidence, better_than_base, default_temperature, gather_evidence
+from smatter.adaptation.evidence import Evidence, default_temperature, gather_evidence
 from smatter.adaptation.live import LiveMixture
 from smatter.compose.mixture import Mixture
 from smatter.errors import InvalidSettings, InvalidSupport
@@ -32,15 +32,6 @@ def test_a_crowd_does_not_outvote_a_good_source() -> None:
     crowd = tuple(f"n{number}" for number in range(400))
     evidence = Evidence.of(("good", *crowd), (0.3, *(0.6,) * 400))
     assert evidence.weights[0] > 0.9 and default_temperature(400) < default_temperature(4) == 0.1
-
-
-def test_a_source_must_beat_the_base_by_a_standard_error() -> None:
-    base = torch.tensor([1.0, 1.2, 0.8, 1.0])
-    table = torch.stack([base, base - 0.1, base + 0.1, base - torch.tensor([0.5, -0.4, 0.4, -0.3]), base.clone()])
-    assert better_than_base(table, 0).tolist() == [True, True, False, False, False]
-    assert better_than_base(torch.full((3, 4), torch.nan), 0).all()
-    evidence = Evidence.of(("base", "luck", "good"), (1.0, 0.5, 0.9), 0.1, (True, False, True))
-    assert evidence.weights[1] == 0 and evidence.best == "good" and evidence.ranked == ("good", "base", "luck")
 
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0, math.nan, math.inf])

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from smatter.adaptation.live import LiveMixture, Rows
 from smatter.compose.mixture import Mixture
@@ -28,16 +27,14 @@ class Evidence:
     Args:
         sources: names of the sources.
         losses: leave-one-out loss of each frozen source on the support set.
-        weights: softmax of minus the losses over the temperature; zero for the ineligible and where negligible.
+        weights: softmax of minus the losses over the temperature; zero where negligible.
         temperature: of the softmax.
-        eligible: whether each source may carry weight; see `better_than_base`.
     """
 
     sources: tuple[str, ...]
     losses: tuple[float, ...]
     weights: tuple[float, ...]
     temperature: float
-    eligible: tuple[bool, ...]
 
     @classmethod
     def of(
@@ -45,35 +42,32 @@ class Evidence:
         sources: tuple[str, ...],
         losses: tuple[float, ...],
         temperature: float | None = None,
-        eligible: tuple[bool, ...] | None = None,
     ) -> Evidence:
-        """Route by given losses; all sources are eligible and the temperature is `default_temperature` by default.
+        """Route by given losses; the temperature is `default_temperature` by default.
 
         >>> Evidence.of(("near", "far"), (0.1, 2.0)).weights
         (1.0, 0.0)
         """
         temperature = default_temperature(len(sources)) if temperature is None else temperature
         check_temperature(temperature)
-        allowed = torch.tensor(eligible or (True,) * len(sources))
         usable = torch.tensor(losses, dtype=torch.float64).nan_to_num(nan=torch.inf, posinf=torch.inf)
-        usable = torch.where(allowed, usable, torch.inf)
         if not bool(torch.isfinite(usable).any()):
             raise InvalidSupport("no source gives a finite loss on these examples: check the inputs and the sources")
         weights = torch.softmax(-usable / temperature, dim=0)
         weights = torch.where(weights < NEGLIGIBLE, 0.0, weights)
-        return cls(sources, losses, tuple((weights / weights.sum()).tolist()), temperature, tuple(allowed.tolist()))
+        return cls(sources, losses, tuple((weights / weights.sum()).tolist()), temperature)
 
     @property
     def best(self) -> str:
-        """The eligible source of least loss."""
+        """The source of least loss."""
         return self.ranked[0]
 
     @property
     def ranked(self) -> tuple[str, ...]:
-        """The sources from best to worst: the eligible first, then by loss, then by name."""
+        """The sources from best to worst: by loss, then by name."""
         keys = {
-            name: (not eligible, math.inf if math.isnan(loss) else loss, name)
-            for name, loss, eligible in zip(self.sources, self.losses, self.eligible, strict=True)
+            name: (math.inf if math.isnan(loss) else loss, name)
+            for name, loss in zip(self.sources, self.losses, strict=True)
         }
         return tuple(sorted(self.sources, key=keys.__getitem__))
 
@@ -88,7 +82,6 @@ def gather_evidence(
     rows: Rows,
     temperature: float | None = None,
     progress: Callable[[int], None] | None = None,
-    screen: bool = True,
 ) -> Evidence:
     """One forward pass for each source of the library.
 
@@ -98,37 +91,15 @@ def gather_evidence(
         temperature: lower trusts the evidence more; towards zero the best source takes all. By default
             `default_temperature`.
         progress: told each source.
-        screen: whether a source must do better than the base to carry weight.
     """
     check_temperature(temperature)
     losses = []
     for name in live.library.names:
         live.compose(Mixture.of({name: 1.0}))
-        losses.append(rows.losses(live.features(rows.inputs)).double())
+        losses.append(live.loss(rows))
         if progress:
             progress(1)
-    table = torch.stack(losses)
-    base = live.library.names.index(live.library.manifest.base)
-    eligible = tuple(better_than_base(table, base).tolist()) if screen else None
-    return Evidence.of(live.library.names, tuple(table.mean(dim=1).tolist()), temperature, eligible)
-
-
-def better_than_base(losses: Tensor, base: int) -> Tensor:
-    """Which sources earn their place: the base, and those that beat it by a standard error; (n_sources,).
-
-    The error is that of the mean difference over the examples. Without this, one of many sources that are no better
-    than the base looks best by luck. A base whose loss is not finite screens nothing.
-
-    Args:
-        losses: of each source on each example, (n_sources, n_examples).
-        base: index of the base.
-    """
-    if not bool(torch.isfinite(losses[base]).all()):
-        return torch.ones(len(losses), dtype=torch.bool)
-    gains = losses[base] - losses
-    better: Tensor = gains.mean(dim=1) > gains.std(dim=1) / gains.shape[1] ** 0.5
-    better[base] = True
-    return better
+    return Evidence.of(live.library.names, tuple(losses), temperature)
 
 
 def default_temperature(n_sources: int) -> float:

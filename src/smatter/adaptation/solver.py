@@ -41,8 +41,6 @@ class SolverSettings:
         n_elements: corrected elements of a residual; none by default.
         n_modules: modules of a residual that corrects whole modules; none by default.
         n_residual_steps: gradient steps on the residual.
-        screen: a source that does not explain the examples better than the base, by a standard error, gets no weight:
-            with many sources and few examples, what such a source adds is luck.
         tolerance: on the Frank-Wolfe gap. A hundredth of the loss is far less than its error from a few examples.
         residual_tolerance: on the decrease that the last step of the residual promised.
     """
@@ -55,7 +53,6 @@ class SolverSettings:
     n_elements: int | None = None
     n_modules: int | None = None
     n_residual_steps: int = 10
-    screen: bool = True
     tolerance: float = 1e-2
     residual_tolerance: float = 1e-4
 
@@ -141,10 +138,10 @@ def solve_live(
             progress(1)
         losses.append(float(state.value[0]))
 
-    evidence = gather_evidence(live, rows, settings.temperature, progress, settings.screen)
+    evidence = gather_evidence(live, rows, settings.temperature, progress)
     problem = MixtureLoss(live, rows, settings.per_module)
     start = _start(problem, evidence, settings)
-    allowed = (_preferred(evidence, settings.max_sources) & torch.tensor(evidence.eligible)) | (start > 0)
+    allowed = _preferred(evidence, settings.max_sources).expand_as(start)
     algorithm = FrankWolfe(settings.tolerance, "vanilla", "line search", allowed)
     solution = run(algorithm, problem, start, settings.n_steps, time.perf_counter, watch)
     mixture = _mixture(live, problem, solution.point)

@@ -139,13 +139,11 @@ def _show(folder: Path, output: Path | None, adapted: "Adapted", as_json: bool) 
         for column, name in enumerate(mixture.sources)
     }
     losses = dict(zip(evidence.sources, evidence.losses, strict=True))
-    eligible = {name for name, is_eligible in zip(evidence.sources, evidence.eligible, strict=True) if is_eligible}
     data: dict[str, Any] = {
         "output": None if output is None else str(output),
         "classes": list(adapted.class_names),
         "weights": {name: mean.get(name, 0.0) for name in losses},
         "losses": losses,
-        "no_better_than_base": sorted(set(losses) - eligible),
         "best_single_source": evidence.best,
         "loss": adapted.loss,
     }
@@ -161,8 +159,8 @@ def _show(folder: Path, output: Path | None, adapted: "Adapted", as_json: bool) 
 
     def text() -> None:
         order = sorted(losses, key=lambda name: (-mean.get(name, 0.0), losses[name]))
-        rows = [[name, f"{mean.get(name, 0.0):.4f}", f"{losses[name]:.4f}", _note(name in eligible)] for name in order]
-        table(["source", "mean weight" if mixture.modules else "weight", "leave-one-out loss", ""], rows)
+        rows = [[name, f"{mean.get(name, 0.0):.4f}", f"{losses[name]:.4f}"] for name in order]
+        table(["source", "mean weight" if mixture.modules else "weight", "leave-one-out loss"], rows)
         if solution is None:
             print(f"loss of the mixture {adapted.loss:.4f}, of {evidence.best} alone {losses[evidence.best]:.4f}")
         else:
@@ -180,7 +178,3 @@ def _show(folder: Path, output: Path | None, adapted: "Adapted", as_json: bool) 
             print(f"  smatter compose {folder} --recipe {output} -o OUT")
 
     show(data, as_json, text)
-
-
-def _note(is_eligible: bool) -> str:
-    return "" if is_eligible else "no better than the base"

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from smatter.demo.shapes import SHAPES, STYLES, draw
+from smatter.demo.shapes import SHAPES, SIZE, STYLES, draw
 
 BATCH = 64
 BASE_STEPS = 400
@@ -32,6 +32,7 @@ def make_checkpoints(folder: Path, generator: torch.Generator, progress: Callabl
         depths=[1, 1, 1],
         num_stages=3,
         patch_size=2,
+        image_size=SIZE,
         layer_scale_init_value=1.0,  # the default, 1e-6, starts too slowly for a few hundred steps
         id2label=labels,
         label2id={name: number for number, name in labels.items()},

@@ -14,6 +14,7 @@ from smatter.backbones.names import load_tensors
 from smatter.compose.arena import Arena
 from smatter.compose.mixture import Mixture
 from smatter.demo.checkpoints import BASE_STEPS, SPECIALIST_STEPS, accuracy, make_checkpoints
+from smatter.demo.examples import N_SHOTS, Adaptation, adapt_to, write_shots
 from smatter.demo.shapes import SIZE, STYLES, draw
 from smatter.library.check import Report, check_library
 from smatter.library.edit import add_source, init_library
@@ -45,6 +46,8 @@ class Outcome:
     milliseconds: float
     """Median time to compose one mixture into a reused arena."""
     distinct: int
+    adaptations: dict[str, Adaptation]
+    """What a handful of examples of each style led to."""
 
 
 def is_demo(folder: Path) -> bool:
@@ -68,14 +71,22 @@ def run(folder: Path, seed: int, progress: Callable[[int], None]) -> Outcome:
             library, _ = add_source(library.folder, library.folder / style)
         report = check_library(library)
         tests = {style: draw(style, N_TEST, generator) for style in STYLES}
-        outcome = _measure(folder, library, model, tests, report)
+        for style in STYLES:
+            write_shots(work / "shots" / style, style, generator)
+        adaptations = {style: adapt_to(library, work / "shots" / style, style, generator) for style in STYLES}
+        outcome = _measure(folder, library, model, tests, report, adaptations)
         export(library, Mixture.of(MIXTURES["half ink, half wire"]), work / "half-ink-half-wire")
         (work / "index.html").write_text(_page(outcome, library, report, tests), encoding="utf-8")
     return outcome
 
 
 def _measure(
-    folder: Path, library: Library, model: Any, tests: dict[str, tuple[Tensor, Tensor]], report: Report
+    folder: Path,
+    library: Library,
+    model: Any,
+    tests: dict[str, tuple[Tensor, Tensor]],
+    report: Report,
+    adaptations: dict[str, Adaptation],
 ) -> Outcome:
     arena = Arena(library.specs)
     load_tensors(model, arena.tensors())
@@ -90,7 +101,7 @@ def _measure(
     by_model = {name: scores({name: 1.0}) for name in library.names} | {k: scores(v) for k, v in MIXTURES.items()}
     path = [scores({"ink": share, "wire": 1 - share}) for share in PATH]
     along = {style: [point[style] for point in path] for style in STYLES}
-    return Outcome(folder, by_model, along, sorted(times)[len(times) // 2], report.n_distinct or 0)
+    return Outcome(folder, by_model, along, sorted(times)[len(times) // 2], report.n_distinct or 0, adaptations)
 
 
 def _page(outcome: Outcome, library: Library, report: Report, tests: dict[str, tuple[Tensor, Tensor]]) -> str:
@@ -111,6 +122,8 @@ def _page(outcome: Outcome, library: Library, report: Report, tests: dict[str, t
             "library check library",
             "compose library --weights ink=.5,wire=.5",
             "compose library --weights ink=.3,wire=.7 -o mine",
+            "adapt library shots/ink -o ink.safetensors",
+            "solve library shots/wire",
         )
     )
     return page.page(
@@ -137,6 +150,25 @@ def _page(outcome: Outcome, library: Library, report: Report, tests: dict[str, t
             f"Eleven mixtures of two specialists, each composed into the same memory in {outcome.milliseconds:.1f} ms.",
             page.line_chart(
                 outcome.along_path, PATH, "weight of ink (the rest is wire)", "Share of pictures named, by style"
+            ),
+        ),
+        page.section(
+            "From a handful of examples",
+            f"{N_SHOTS} labelled pictures of each shape, in one style, nothing trained: each source is weighted by how "
+            "well it recognises each example from the others, and new pictures are named after the nearest class. "
+            "Beside it, the average of all sources, and the source that turned out best, which nobody knows before.",
+            page.table(
+                ["examples", *(f"weight of {name}" for name in library.names), "adapted", "average", "best source"],
+                [
+                    [
+                        style,
+                        *(f"{weight:.2f}" for weight in found.weights.values()),
+                        found.adapted,
+                        found.average,
+                        found.best_single,
+                    ]
+                    for style, found in outcome.adaptations.items()
+                ],
             ),
         ),
         page.section(
