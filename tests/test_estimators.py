@@ -145,7 +145,7 @@ def test_each_failure_mode_has_its_warning() -> None:
     dense = many @ (source + 1.0)
     with pytest.warns(SmatterWarning, match="coefficients outside it still matter"):
         MixtureRegressor([source], n_nonzero=3, alpha=0.01).fit(many, dense)
-    with pytest.warns(SmatterWarning, match="fewer examples"):
+    with pytest.warns(SmatterWarning, match="few examples for this much freedom"):
         MixtureRegressor([source], n_nonzero=5, alpha=0.01).fit(many[:6], dense[:6])
     quiet = features @ np.where(np.arange(30) < 2, source + 4, source) + 0.1 * generator.normal(size=40)
     with warnings.catch_warnings():

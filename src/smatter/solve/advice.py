@@ -16,6 +16,9 @@ VAGUE = 0.5
 DENSE = 1.4
 """What units outside the residual may promise, over what luck would."""
 
+SHORT = 1 / 3
+"""Degrees of freedom for each example from which, in the theory lab, a correction did more harm than good."""
+
 
 def advise(task: LinearTask, pair: PairSolution) -> list[str]:
     """Warnings that any task of the batch calls for, each in one line; none where all is well."""
@@ -33,9 +36,9 @@ def advise(task: LinearTask, pair: PairSolution) -> list[str]:
             "them",
         ),
         (
-            bool(shortage(task, pair).gt(1).any()),
-            "there are fewer examples than the mixture and the correction have freedom: allow fewer nonzeros, raise "
-            "alpha, or add examples",
+            bool(shortage(task, pair).gt(SHORT).any()),
+            "few examples for this much freedom: a lower loss on them may mean a higher one on others; allow fewer "
+            "nonzeros, raise alpha, or add examples",
         ),
     ]
     return [text for applies, text in checks if applies]
