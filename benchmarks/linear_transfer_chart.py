@@ -5,9 +5,12 @@ from html import escape
 from math import log
 from typing import Any
 
-# Okabe and Ito's colours, which people with any kind of colour vision can tell apart.
-BLUE, ORANGE, GREEN, VERMILION, PINK, GREY, BLACK = (
-    "#0072B2", "#B87A00", "#00795A", "#C04A00", "#B0517F", "#666666", "#000000",
+import numpy as np
+from sklearn.isotonic import isotonic_regression
+
+# After Okabe and Ito, whose colours people with any kind of colour vision can tell apart; darker, to be read on white.
+BLUE, ORANGE, GREEN, VERMILION, PINK, GREY, PURPLE, BLACK = (
+    "#0072B2", "#B87A00", "#00795A", "#C04A00", "#B0517F", "#666666", "#7A5FC0", "#000000",
 )  # fmt: skip
 LOOKS = {
     "smatter": (BLUE, "", 3.5),
@@ -20,7 +23,8 @@ LOOKS = {
     "average, shifted": (PINK, "7 4", 1.8),
     "stacking": (ORANGE, "", 1.8),
     "pooling": (GREY, "", 1.8),
-    "pooling + lasso": (GREY, "7 4", 1.8),
+    "pooling, shifted": (GREY, "7 4", 1.8),
+    "pooling + lasso": (PURPLE, "", 1.8),
     "ridge on all": (BLACK, "2 4", 1.5),
 }
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM, ROW = 840, 500, 62, 190, 40, 50, 17
@@ -33,8 +37,10 @@ def draw(scores: Sequence[dict[str, Any]], is_classification: bool) -> str:
     title = "Accuracy in a new style of emoji" if is_classification else "Error of log price in a new grade of diamonds"
     better = "higher is better" if is_classification else "lower is better, logarithmic"
     means = [row["mean"] for row in scores]
-    ticks = [share / 10 for share in range(2, 10)] if is_classification else [0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0]
-    low, high = min(means) * (0.94 if is_classification else 0.9), max(means) * 1.05
+    ticks = (
+        [share / 10 for share in range(2, 10)] if is_classification else [0.1, 0.12, 0.14, 0.16, 0.2, 0.25, 0.3, 0.4]
+    )
+    low, high = (min(means) - 0.02, max(means) + 0.02) if is_classification else (0.93 * min(means), 0.4)
     ticks = [tick for tick in ticks if low <= tick <= high]
 
     def across(size: float) -> float:
@@ -44,7 +50,9 @@ def draw(scores: Sequence[dict[str, Any]], is_classification: bool) -> str:
         place = (value - low) / (high - low) if is_classification else log(value / low) / log(high / low)
         return HEIGHT - BOTTOM - place * (HEIGHT - TOP - BOTTOM)
 
-    parts = [f'<text x="{LEFT}" y="20" font-weight="600">{escape(title)} <tspan fill="#555">({better})</tspan></text>']
+    box = f'x="{LEFT - 3}" y="{TOP}" width="{WIDTH - LEFT - RIGHT + 6}" height="{HEIGHT - TOP - BOTTOM}"'
+    parts = [f'<clipPath id="inside"><rect {box}/></clipPath>']  # errors beyond the axis are not worth its length
+    parts += [f'<text x="{LEFT}" y="20" font-weight="600">{escape(title)} <tspan fill="#555">({better})</tspan></text>']
     for tick in ticks:
         y = up(tick)
         label = f"{100 * tick:.0f} %" if is_classification else f"{tick:g}"
@@ -66,7 +74,7 @@ def draw(scores: Sequence[dict[str, Any]], is_classification: bool) -> str:
         points = " ".join(f"{across(row['n']):.1f},{up(row['mean']):.1f}" for row in rows)
         parts.append(
             f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="{thickness}"'
-            f' stroke-dasharray="{dashes}"><title>{escape(method)}</title></polyline>'
+            f' stroke-dasharray="{dashes}" clip-path="url(#inside)"><title>{escape(method)}</title></polyline>'
         )
         ends.append((up(rows[-1]["mean"]), method))
     parts += _names(sorted(ends), across(sizes[-1]))
@@ -77,17 +85,10 @@ def draw(scores: Sequence[dict[str, Any]], is_classification: bool) -> str:
 
 
 def _names(ends: Sequence[tuple[float, str]], x: float) -> list[str]:
-    """Names at the right ends of the lines, pushed apart where lines end together, around where they end."""
-    places: list[float] = []
-    for y, _ in ends:
-        places.append(max(y, places[-1] + ROW) if places else y)
-    excess = max(0.0, places[-1] - (HEIGHT - BOTTOM))
-    places = [place - excess for place in places]
-    for index in range(len(places) - 2, -1, -1):
-        places[index] = min(places[index], places[index + 1] - ROW)
-    if excess == 0:
-        shift = sum(place - y for place, (y, _) in zip(places, ends, strict=True)) / len(places)
-        places = [max(TOP, place - shift) for place in places] if places[0] - shift >= TOP else places
+    """Names at the right ends of the lines, moved as little as keeps them a row apart and inside."""
+    rows = ROW * np.arange(len(ends))
+    wanted = np.array([y for y, _ in ends]) - rows
+    places = rows + isotonic_regression(wanted, y_min=TOP, y_max=HEIGHT - BOTTOM - rows[-1])
     parts = []
     for place, (y, method) in zip(places, ends, strict=True):
         colour, dashes, thickness = LOOKS[method]

@@ -4,7 +4,7 @@ Every method takes a `Transfer` and gives a function from features to prediction
 Peers are tuned on the target's examples, each by its own cross-validation; nobody sees the test examples.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,6 +22,8 @@ Predictor = Callable[[Array], Array]
 RIDGES = np.logspace(-3, 3, 13)
 INVERSE_RIDGES = np.logspace(-4, 1, 7)
 N_PENALTIES = 12
+PATIENCE = 3
+"""So many weaker penalties in a row that are worse on examples left out end the search."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,13 @@ class Transfer:
         """One model of all data."""
         features = np.concatenate([*self.source_features, self.features])
         return clone(self.pooled).fit(features, np.concatenate([*self.source_targets, self.targets]))
+
+    @cached_property
+    def slopes(self) -> Array:
+        """Those of one model of all data with an intercept for each domain, (n_features,)."""
+        features = np.concatenate([part - part.mean(axis=0) for part in (*self.source_features, self.features)])
+        targets = np.concatenate([part - part.mean() for part in (*self.source_targets, self.targets)])
+        return clone(self.pooled).fit(features, targets).coef_
 
 
 def ridge(data: Transfer) -> Predictor:
@@ -93,10 +102,19 @@ def pooling(data: Transfer) -> Predictor:
     return data.pool.predict
 
 
+def pooling_shifted(data: Transfer) -> Predictor:
+    """All data at once, each domain with an intercept of its own."""
+    shift = np.mean(data.targets - data.features @ data.slopes)
+    return lambda features: features @ data.slopes + shift
+
+
 def two_steps(data: Transfer) -> Predictor:
-    """Fit all data at once, then correct on the target by a lasso: the two steps of Trans-Lasso (Li, Cai & Li 2022)."""
-    correction = _lasso().fit(data.features, data.targets - data.pool.predict(data.features))
-    return lambda features: data.pool.predict(features) + correction.predict(features)
+    """Fit all data at once, then correct on the target by a lasso: the two steps of Trans-Lasso (Li, Cai & Li 2022).
+
+    As there, the domains are centred first.
+    """
+    correction = _lasso().fit(data.features, data.targets - data.features @ data.slopes)
+    return lambda features: features @ data.slopes + correction.predict(features)
 
 
 def mixture(data: Transfer) -> Predictor:
@@ -108,7 +126,7 @@ def mixture_only(data: Transfer) -> Predictor:
 
 
 def _lasso() -> LassoCV:
-    return LassoCV(cv=KFold(5, shuffle=True, random_state=0), max_iter=5000)
+    return LassoCV(alphas=30, cv=KFold(5, shuffle=True, random_state=0), max_iter=5000)
 
 
 def ridge_classifier(data: Transfer) -> Predictor:
@@ -186,18 +204,21 @@ def lasso_logistic(features: Array, targets: Array, offsets: Array) -> Predictor
     shares /= shares.sum(axis=1, keepdims=True)
     start = features.T @ (one_hot - softmax(offsets)) / n_examples
     penalties = np.abs(start).max() * np.logspace(0, -2, N_PENALTIES)
-    path = l1_path(features, one_hot, offsets, shares, penalties)
-    losses = []
-    for slopes, biases in path:
-        probabilities = softmax(offsets + features @ slopes[:-1] + biases[:-1])
-        losses.append(log_loss(probabilities[order, np.arange(n_examples)], targets))
-    slopes, biases = path[int(np.argmin(losses))]
+    best, slopes, biases, n_worse = np.inf, np.zeros(0), np.zeros(0), 0
+    for tried, shifts in l1_path(features, one_hot, offsets, shares, penalties):
+        probabilities = softmax(offsets + features @ tried[:-1] + shifts[:-1])
+        loss = log_loss(probabilities[order, np.arange(n_examples)], targets)
+        n_worse += 1
+        if loss < best:
+            best, slopes, biases, n_worse = loss, tried, shifts, 0
+        if n_worse == PATIENCE:
+            break
     return lambda rows, given=0.0: softmax(given + rows @ slopes[-1] + biases[-1])
 
 
 def l1_path(
-    features: Array, one_hot: Array, offsets: Array, shares: Array, penalties: Sequence[float], n_steps: int = 150
-) -> list[tuple[Array, Array]]:
+    features: Array, one_hot: Array, offsets: Array, shares: Array, penalties: Sequence[float], n_steps: int = 100
+) -> Iterator[tuple[Array, Array]]:
     """Softmax regressions with an l1 penalty on slopes, one a row of `shares`, by accelerated proximal steps.
 
     Args:
@@ -207,14 +228,13 @@ def l1_path(
         penalties: falling; each starts from the last one's result.
         n_steps: for each penalty.
 
-    Returns:
+    Yields:
         For each penalty slopes, (n_fits, n_features, n_classes), and intercepts, (n_fits, 1, n_classes).
     """
     design = np.concatenate([features, np.ones((len(features), 1))], axis=1)
     # Softmax curvature is at most 1/2 times that of the features.
     step = 2 / max(np.linalg.norm(design * np.sqrt(share)[:, None], 2) ** 2 for share in shares)
     theta = np.zeros((len(shares), design.shape[1], one_hot.shape[1]))
-    results = []
     for penalty in penalties:
         ahead, momentum = theta, 1.0
         for _ in range(n_steps):
@@ -226,8 +246,7 @@ def l1_path(
             ahead, theta, momentum = moved + (momentum - 1) / faster * change, moved, faster
             if np.abs(change).max() < 1e-5:
                 break
-        results.append((theta[:, :-1], theta[:, -1:]))
-    return results
+        yield theta[:, :-1], theta[:, -1:]
 
 
 def softmax(logits: Array) -> Array:
@@ -249,6 +268,7 @@ REGRESSION: Mapping[str, Callable[[Transfer], Predictor]] = {
     "average, shifted": average_shifted,
     "stacking": stacking,
     "pooling": pooling,
+    "pooling, shifted": pooling_shifted,
     "pooling + lasso": two_steps,
     SMATTER_MIXTURE: mixture_only,
     SMATTER: mixture,

@@ -1,5 +1,6 @@
 """The comparison of linear models across domains, without its data."""
 
+import re
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
@@ -50,8 +51,8 @@ def test_every_method_predicts(is_classification) -> None:
     sources = fit_sources(domains, "third", is_classification)
     assert np.allclose(np.concatenate(sources.features).mean(axis=0), 0)
     domain = domains["third"]
-    resample = draw_resample(domain, (0, 0), (8,), is_classification)
-    features, support = sources.scaled(domain.features), resample.support[8]
+    resample = draw_resample(domain, (0, 0), (6,), is_classification)
+    features, support = sources.scaled(domain.features), resample.support[6]
     data = Transfer(
         features[support], domain.targets[support], sources.models, sources.features, sources.targets, sources.pooled
     )
@@ -101,3 +102,11 @@ def test_charts_name_every_line() -> None:
 def test_features_of_a_flat_picture_are_its_colour() -> None:
     features = edges_and_colours(np.full((36, 36, 3), 0.25))
     assert np.allclose(features[:54], 0) and np.allclose(features[54:], 0.25) and len(features) == 81
+
+
+def test_the_example_of_the_page_runs() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "linear-models.md").read_text()
+    names: dict = {}
+    exec(re.findall(r"```python\n(.*?)```", page, re.S)[0], names)
+    model = names["model"]
+    assert np.flatnonzero(model.residual_).tolist() == [5] and abs(model.weights_[0] - 0.63) < 0.02
