@@ -52,6 +52,7 @@ def test_all_coefficients_corrected_from_nothing_is_ridge() -> None:
     assert ours.weights_.tolist() == [1.0] and ours.choice_ is None
 
 
+@pytest.mark.filterwarnings("ignore::smatter.errors.SmatterWarning")
 @pytest.mark.parametrize("n_classes", [1, 3])
 def test_all_coefficients_corrected_from_nothing_is_logistic_regression(n_classes: int) -> None:
     features, labels, _ = make_data(n_classes=n_classes)
