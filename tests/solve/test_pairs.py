@@ -84,7 +84,7 @@ def test_the_bound_holds_with_free_coordinates_and_any_point() -> None:
     task = make()
     task = LinearTask(task.loss, task.sources, Pattern(2, None, free), 0.5)
     pair = solve_pair(task)
-    bound = lower_bound(task.loss, task.rows, 1, task.pattern, 0.5, uniform(30, 1, 4, task.sources), 0 * pair.residual)
+    bound = lower_bound(task, uniform(30, 1, 4, task.sources), 0 * pair.residual)
     assert (bound <= pair.value + 1e-9).all()
     assert (pair.value - pair.epsilon <= pair.value).all() and pair.epsilon.isfinite().all()
 

@@ -5,7 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from smatter.solve.linear import LinearLoss
+from smatter.solve.exchange import promise
+from smatter.solve.linear import LinearLoss, hessian_along
 from smatter.solve.model import source_directions
 from smatter.solve.residual import ResidualProblem
 from smatter.solve.task import LinearTask, PairSolution
@@ -55,13 +56,11 @@ def vagueness(task: LinearTask, pair: PairSolution) -> Tensor:
     nearly = slopes - slopes.amin(dim=2, keepdim=True) <= (pair.value / n_examples)[:, None, None]
     active = (pair.weights > 0) | nearly
     directions = source_directions(task.rows, pair.weights, active)
-    nothing = torch.empty(len(pair.weights), 0, dtype=torch.int64)
-    hessian = task.loss.hessian_among(pair.theta, nothing, directions)
+    hessian = hessian_along(task.loss, pair.theta, directions)
     moving = directions.square().sum(dim=2) > 0
-    # Directions that are not there must not count as flat.
-    stiff = torch.where(moving, 0.0, torch.inf)
     largest = hessian.diagonal(dim1=1, dim2=2).amax(dim=1, keepdim=True).clamp(min=1e-300)
-    padded = hessian + torch.diag_embed(torch.where(stiff > 0, largest, 0.0))
+    # Directions that are not there must not count as flat.
+    padded = hessian + torch.diag_embed(torch.where(moving, 0.0, largest))
     flattest = torch.linalg.eigvalsh(padded)[:, 0].clamp(min=1e-300)
     error = (2 * pair.value.clamp(min=0) / (n_examples * flattest)).sqrt()
     # Where source and task have the same loss everywhere the loss may be zero and so may be its rise.
@@ -78,8 +77,7 @@ def unused_promise(task: LinearTask, pair: PairSolution) -> Tensor:
     if task.pattern is None or not task.pattern.n_kept:
         return torch.zeros_like(pair.value)
     problem = ResidualProblem(task.loss, task.mixed(pair.weights), task.ridge)
-    gradient = problem.evaluate(pair.residual).gradient
-    gains = task.pattern.sums(0.5 * gradient.square() / problem.hessian_diagonal(pair.residual).clamp(min=1e-300))
+    gains = promise(problem, task.pattern, pair.residual)
     units = task.pattern.units_of(pair.residual)
     n_units, n_examples = units.shape[1], _examples(task)
     k = min(task.pattern.n_kept, n_units)

@@ -114,5 +114,5 @@ def _epsilon(
     """What a better pair could gain at most: the gap itself without residual, else a dual bound where there is one."""
     if task.pattern is None and max_sources is None:
         return gap
-    bound = lower_bound(task.loss, task.rows, task.n_blocks, task.pattern, task.alpha, weights, residual)
+    bound = lower_bound(task, weights, residual)
     return None if bound is None else (value - bound).clamp(min=0)

@@ -13,35 +13,26 @@ The errors of a solution, scaled to make the bound largest, are a good u.
 import torch
 from torch import Tensor
 
-from smatter.solve.linear import LinearLoss, Loss, predict
-from smatter.solve.pattern import Pattern
+from smatter.solve.linear import LinearLoss, predict
+from smatter.solve.task import LinearTask
 
 
-def lower_bound(
-    loss: Loss,
-    rows: Tensor,
-    n_blocks: int,
-    pattern: Pattern | None,
-    alpha: float,
-    weights: Tensor,
-    residual: Tensor,
-) -> Tensor | None:
+def lower_bound(task: LinearTask, weights: Tensor, residual: Tensor) -> Tensor | None:
     """A number that no pair can undercut, (n_tasks,); None where no bound is known.
 
     Known for squared losses of one output without ridge on theta, with alpha > 0 where there is a residual.
     """
+    loss, pattern, alpha = task.loss, task.pattern, task.alpha
     if not isinstance(loss, LinearLoss) or not loss.is_quadratic or loss.ridge or loss.n_outputs != 1:
         return None
     if pattern is not None and not alpha > 0:
         return None
-    flat = weights.flatten(1)
-    mixed = flat @ rows[0] if len(rows) == 1 else (flat.unsqueeze(1) @ rows).squeeze(1)
-    errors = (loss.targets - loss.outputs(mixed + residual)).squeeze(1)
+    errors = (loss.targets - loss.outputs(task.mixed(weights) + residual)).squeeze(1)
     shares = loss.weights[:, 0]
     dual = errors * shares
     if pattern is not None and pattern.free is not None:
         dual = _orthogonal(dual, shares, loss.features[:, :, pattern.free])
-    predictions = (predict(loss, rows) @ dual.unsqueeze(-1)).squeeze(-1).unflatten(1, (n_blocks, -1))
+    predictions = (predict(loss, task.rows) @ dual.unsqueeze(-1)).squeeze(-1).unflatten(1, (task.n_blocks, -1))
     linear = (dual * loss.targets.squeeze(1)).sum(dim=1) - predictions.amax(dim=2).sum(dim=1)
     square = 0.5 * (dual.square() / torch.where(shares > 0, shares, 1.0)).sum(dim=1)
     if pattern is not None:

@@ -14,8 +14,11 @@ from torch import Tensor
 
 from smatter.errors import BudgetInfeasible
 from smatter.solve.alternate import solve_pair
+from smatter.solve.exchange import worth
 from smatter.solve.frank_wolfe import duality_gap
+from smatter.solve.linear import hessian_along
 from smatter.solve.mixing import mixture_problem
+from smatter.solve.model import source_directions
 from smatter.solve.pattern import Pattern
 from smatter.solve.residual import ResidualProblem
 from smatter.solve.support import solve_on_support
@@ -102,16 +105,12 @@ def _worth(task: LinearTask, costs: Costs, pair: PairSolution) -> tuple[Tensor, 
     weights = pair.weights
     heaviest = weights.argmax(dim=2, keepdim=True)
     slope = (gradient.gather(2, heaviest) - gradient) * weights
-    stacked = task.rows.unflatten(1, (task.n_blocks, -1)).expand(len(weights), -1, -1, -1)
-    moves = stacked.gather(2, heaviest.unsqueeze(-1).expand(-1, -1, 1, stacked.shape[3])) - stacked
-    moves = (moves * weights.unsqueeze(-1)).flatten(1, 2)
-    nothing = torch.empty(len(weights), 0, dtype=torch.int64)
-    bends = task.loss.hessian_among(pair.theta, nothing, moves).diagonal(dim1=1, dim2=2).reshape(weights.shape)
+    moves = source_directions(task.rows, weights, weights)
+    bends = hessian_along(task.loss, pair.theta, moves).diagonal(dim1=1, dim2=2).reshape(weights.shape)
     weight_worth = torch.where(weights > 0, (slope + 0.5 * bends).clamp(min=0), 0.0)
     weight_worth = weight_worth.scatter(2, heaviest, torch.inf)
     problem = ResidualProblem(task.loss, task.mixed(weights), task.ridge)
-    second = 0.5 * problem.hessian_diagonal(pair.residual) * pair.residual.square()
-    return weight_worth, costs.unit_pattern.sums(second)
+    return weight_worth, worth(problem, costs.unit_pattern, pair.residual)
 
 
 def _discard_cheapest(
@@ -122,8 +121,8 @@ def _discard_cheapest(
     mix = costs.mix.expand(weight_worth.shape[1])[None, :, None].expand_as(weight_worth).flatten(1)
     prices = torch.cat([mix, costs.unit_costs.expand_as(unit_worth)], dim=1)
     used = torch.cat([(pair.weights > 0).flatten(1), costs.unit_pattern.units_of(pair.residual)], dim=1)
-    worth = torch.cat([weight_worth.flatten(1), unit_worth], dim=1)
-    rate = torch.where(used, worth / prices.clamp(min=1e-300), -1.0)
+    values = torch.cat([weight_worth.flatten(1), unit_worth], dim=1)
+    rate = torch.where(used, values / prices.clamp(min=1e-300), -1.0)
     order = rate.argsort(dim=1, descending=True)
     spent = (prices * used).gather(1, order).cumsum(dim=1)
     kept_in_order = (spent <= limit * (1 + 1e-12)) & used.gather(1, order)

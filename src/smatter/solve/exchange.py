@@ -24,7 +24,7 @@ def grow(problem: ResidualProblem, pattern: Pattern, point: Tensor) -> Tensor:
     units = pattern.units_of(point)
     point = problem.refit(pattern.spread(units), point)
     while bool((missing := units.sum(dim=1) < min(pattern.n_kept, units.shape[1])).any()):
-        gain = torch.where(units, -torch.inf, _promise(problem, pattern, point))
+        gain = torch.where(units, -torch.inf, promise(problem, pattern, point))
         best = hard_mask(gain, 1).bool() & missing[:, None] & (gain > 0)
         if not bool(best.any()):
             break
@@ -57,12 +57,12 @@ def exchange(problem: ResidualProblem, pattern: Pattern, point: Tensor) -> Tenso
 def _swap(problem: ResidualProblem, pattern: Pattern, point: Tensor, value: Tensor, rank: int) -> tuple[Tensor, Tensor]:
     """Try to do without the unit that is worth `rank`-th least."""
     units = pattern.units_of(point)
-    worth = torch.where(units, _worth(problem, pattern, point), torch.inf)
-    out = torch.zeros_like(units).scatter(1, worth.argsort(dim=1)[:, rank : rank + 1], True)
+    loss_without = torch.where(units, worth(problem, pattern, point), torch.inf)
+    out = torch.zeros_like(units).scatter(1, loss_without.argsort(dim=1)[:, rank : rank + 1], True)
     rest = units & ~out
     without = problem.refit(pattern.spread(rest), point)
-    promise = torch.where(units, -torch.inf, _promise(problem, pattern, without))
-    for candidate in promise.topk(min(N_CANDIDATES, promise.shape[1]), dim=1).indices.unbind(1):
+    gain = torch.where(units, -torch.inf, promise(problem, pattern, without))
+    for candidate in gain.topk(min(N_CANDIDATES, gain.shape[1]), dim=1).indices.unbind(1):
         into = torch.zeros_like(units).scatter(1, candidate[:, None], True)
         trial = problem.refit(pattern.spread(rest | into), without)
         trial_value = problem.value(trial)
@@ -73,10 +73,12 @@ def _swap(problem: ResidualProblem, pattern: Pattern, point: Tensor, value: Tens
     return point, value
 
 
-def _worth(problem: ResidualProblem, pattern: Pattern, point: Tensor) -> Tensor:
+def worth(problem: ResidualProblem, pattern: Pattern, point: Tensor) -> Tensor:
+    """What the loss would rise by without each unit in use, (n_tasks, n_units)."""
     return pattern.sums(0.5 * problem.hessian_diagonal(point) * point.square())
 
 
-def _promise(problem: ResidualProblem, pattern: Pattern, point: Tensor) -> Tensor:
+def promise(problem: ResidualProblem, pattern: Pattern, point: Tensor) -> Tensor:
+    """What the loss would fall by with each unit not in use, (n_tasks, n_units)."""
     gradient = problem.evaluate(point).gradient
     return pattern.sums(0.5 * gradient.square() / problem.hessian_diagonal(point).clamp(min=1e-30))

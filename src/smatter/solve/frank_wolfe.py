@@ -71,19 +71,20 @@ class FrankWolfe:
             direction = self._direction(state.point, state.gradient, state.memory)
         slope = (state.gradient * direction).sum(dim=(1, 2))
         bent = problem.hessian_product(direction) if problem.is_quadratic else None
+        curvature = None if bent is None else (direction * bent).sum(dim=(1, 2))
         if self.step_rule == "open loop":
             share = torch.full_like(state.value, 2 / (index + 2))
-        elif bent is not None:
-            share = exact_share(slope, (direction * bent).sum(dim=(1, 2)))
+        elif curvature is not None:
+            share = exact_share(slope, curvature)
         else:
             share = backtrack(problem, state.point, state.value, direction, slope, self.max_halvings)
         along = share[:, None, None]
         point = state.point + along * direction
         point = torch.where(point > 2 * torch.finfo(point.dtype).eps, point, 0.0)
-        if bent is None:
+        if bent is None or curvature is None:
             value, gradient = problem.evaluate(point)
         else:
-            value = state.value + share * (slope + 0.5 * share * (direction * bent).sum(dim=(1, 2)))
+            value = state.value + share * (slope + 0.5 * share * curvature)
             gradient = state.gradient + along * bent
         return State(point, value, gradient, _gaps(point, gradient, state.memory).sum(dim=-1), state.memory)
 
@@ -167,11 +168,6 @@ def backtrack(
 def uniform(n_tasks: int, n_blocks: int, n_sources: int, like: Tensor) -> Tensor:
     """Equal weights, the start when nothing better is known."""
     return torch.full((n_tasks, n_blocks, n_sources), 1 / n_sources, dtype=like.dtype, device=like.device)
-
-
-def best_vertex(problem: Problem, weights: Tensor) -> Tensor:
-    """The vertex that the gradient at `weights` points to: the start that keeps vanilla iterates sparse."""
-    return _vertex(problem.evaluate(weights).gradient.argmin(dim=-1), weights)
 
 
 def warm_start(weights: Tensor, max_sources: int | None) -> Tensor:

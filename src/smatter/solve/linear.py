@@ -233,6 +233,11 @@ def predict(loss: LinearLoss, rows: Tensor) -> Tensor:
     return predictions.reshape(len(predictions), rows.shape[1], -1)
 
 
+def hessian_along(loss: Loss, theta: Tensor, directions: Tensor) -> Tensor:
+    """Second derivatives among directions alone, (n_tasks, m, m)."""
+    return loss.hessian_among(theta, torch.empty(len(theta), 0, dtype=torch.int64), directions)
+
+
 def _inner_products(columns: Tensor, directions: Tensor | None, like: Tensor) -> Tensor:
     """Among unit vectors and directions, (n_tasks, k + m, k + m)."""
     identity = torch.eye(columns.shape[1], dtype=like.dtype).expand(len(columns), -1, -1)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from smatter.solve.linear import LinearLoss, Loss, predict
+from smatter.solve.linear import LinearLoss, Loss, hessian_along, predict
 from smatter.solve.links import Link
 from smatter.solve.problem import Evaluation, Problem
 from smatter.solve.quadratic import QuadraticMixture
@@ -61,9 +61,8 @@ def _quadratic(loss: Loss, rows: Tensor, residual: Tensor, n_blocks: int) -> Qua
     """Q = T H T', q = -T g(D), c = g(D); from predictions where there are examples, so that they are scanned once."""
     if not isinstance(loss, LinearLoss):
         value, gradient = loss.evaluate(residual)
-        nothing = torch.empty(len(residual), 0, dtype=torch.int64)
         linear = -(rows @ gradient.unsqueeze(-1)).squeeze(-1)
-        return QuadraticMixture(loss.hessian_among(residual, nothing, rows), linear, value, n_blocks)
+        return QuadraticMixture(hessian_along(loss, residual, rows), linear, value, n_blocks)
     predictions = predict(loss, rows).expand(len(residual), -1, -1)
     weights = loss.weights.tile(1, 1, loss.n_outputs)
     outputs = loss.outputs(residual)

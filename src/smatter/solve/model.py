@@ -19,12 +19,15 @@ SCREENED = 6
 FEWEST_SCREENED = 64
 
 
-def source_directions(rows: Tensor, weights: Tensor, active: Tensor) -> Tensor:
-    """From the heaviest source of each block to its other active ones, (n_tasks, n_rows, n_parameters), else zero."""
+def source_directions(rows: Tensor, weights: Tensor, lengths: Tensor) -> Tensor:
+    """From the heaviest source of each block to the others, (n_tasks, n_rows, n_parameters), each times its length.
+
+    Lengths are shaped as the weights; true and false keep a direction or make it zero.
+    """
     n_tasks, n_blocks, n_sources = weights.shape
     stacked = rows.unflatten(1, (n_blocks, n_sources)).expand(n_tasks, -1, -1, -1)
     heaviest = weights.argmax(dim=2)[:, :, None, None].expand(-1, -1, 1, rows.shape[2])
-    moves: Tensor = (stacked - stacked.gather(2, heaviest)) * active.unsqueeze(-1)
+    moves: Tensor = (stacked - stacked.gather(2, heaviest)) * lengths.unsqueeze(-1)
     return moves.flatten(1, 2)
 
 
