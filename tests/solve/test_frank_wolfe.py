@@ -133,7 +133,7 @@ def test_the_order_of_sources_and_of_tasks_does_not_matter() -> None:
 
 def test_endings_are_told_apart() -> None:
     task_problem = problem(6)
-    short = run(FrankWolfe(1e-12), task_problem, uniform(task_problem, 6), max_steps=2)
+    short = run(FrankWolfe(1e-12, "vanilla"), task_problem, uniform(task_problem, 6), max_steps=2)
     assert set(short.status) == {Status.OUT_OF_STEPS} and "more steps" in short.advice
     assert run(FrankWolfe(1e-6), task_problem, uniform(task_problem, 6), 20_000).ok
     broken = QuadraticMixture(task_problem.quadratic * torch.nan, task_problem.linear, task_problem.constant)

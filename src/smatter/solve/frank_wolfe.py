@@ -24,9 +24,6 @@ StepRule = Literal["line search", "open loop"]
 Barrier = tuple[Tensor, ...]
 """Infinite where a source may not carry weight, shaped as the weights; empty where all may."""
 
-PERIOD = 4
-"""Every so many pairwise steps on a quadratic, one that solves for the weights of all active sources at once."""
-
 SUFFICIENT = 1e-4
 """Share of the linear decrease that a backtracking step must reach (Armijo)."""
 
@@ -65,8 +62,8 @@ class FrankWolfe:
 
     def step(self, problem: Problem, state: State, index: int) -> State:
         """Move along the variant's direction as far as the step rule says."""
-        if isinstance(problem, QuadraticMixture) and self.variant != "vanilla" and index % PERIOD == PERIOD - 1:
-            direction = _correction(problem, state.point)
+        if isinstance(problem, QuadraticMixture) and self.variant != "vanilla" and index % 2 == 0:
+            direction = _correction(problem, state.point, state.gradient, state.memory)
         else:
             direction = self._direction(state.point, state.gradient, state.memory)
         slope = (state.gradient * direction).sum(dim=(1, 2))
@@ -109,16 +106,31 @@ class FrankWolfe:
         return direction * torch.zeros_like(weights[..., :1]).scatter(1, widest[:, None, None], 1.0)
 
 
-def _correction(problem: QuadraticMixture, weights: Tensor) -> Tensor:
-    """Towards the minimum over the active sources, no further than to the first weight that becomes zero."""
-    active = weights > 0
-    move = torch.where(active, problem.minimum_on(active) - weights, 0.0)
+def _correction(problem: QuadraticMixture, weights: Tensor, gradient: Tensor, barrier: Barrier) -> Tensor:
+    """Towards the minimum over the active sources and the best of the others, where weights may be negative.
+
+    Either no further than to the first weight that becomes zero, which lowers the loss but drops one source at a time,
+    or to the nearest point with no weight below zero, whichever is the better of the two.
+    """
+    active = (weights > 0) | (_vertex(_barred(gradient, barrier).argmin(dim=-1), weights) > 0)
+    goal = torch.where(active, problem.minimum_on(active), 0.0)
     # Rounding must not lead off the simplex, nor may a system that could not be solved lead anywhere.
-    move = torch.where(active, move - move.sum(dim=2, keepdim=True) / active.sum(dim=2, keepdim=True), 0.0)
-    move = torch.where(move.isfinite().all(dim=2, keepdim=True), move, 0.0)
-    falling = move < -torch.finfo(move.dtype).eps
-    longest = torch.where(falling, weights / torch.where(falling, -move, 1.0), torch.inf).amin(dim=(1, 2)).clamp(max=1)
-    return longest[:, None, None] * move
+    goal = goal / goal.sum(dim=2, keepdim=True)
+    goal = torch.where(goal.isfinite().all(dim=2, keepdim=True), goal, weights)
+    falling = goal < weights
+    longest = torch.where(falling, weights / torch.where(falling, weights - goal, 1.0), torch.inf).amin(dim=(1, 2))
+    within = longest.clamp(max=1)[:, None, None] * (goal - weights)
+    positive = goal.clamp(min=0)
+    cut = positive / positive.sum(dim=2, keepdim=True) - weights
+    return torch.where((_drop(problem, gradient, cut) > _drop(problem, gradient, within))[:, None, None], cut, within)
+
+
+def _drop(problem: QuadraticMixture, gradient: Tensor, direction: Tensor) -> Tensor:
+    """How much an exact step along a direction lowers the loss, (n_tasks,)."""
+    slope = (gradient * direction).sum(dim=(1, 2))
+    curvature = (problem.hessian_product(direction) * direction).sum(dim=(1, 2))
+    share = exact_share(slope, curvature)
+    return -share * (slope + 0.5 * share * curvature)
 
 
 def duality_gap(weights: Tensor, gradient: Tensor, allowed: Tensor | None = None) -> Tensor:
