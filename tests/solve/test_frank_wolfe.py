@@ -5,7 +5,8 @@ from itertools import combinations, product
 import pytest
 import torch
 
-from smatter.solve.frank_wolfe import FrankWolfe, duality_gap, warm_start
+from smatter.algebra.simplex import truncate
+from smatter.solve.frank_wolfe import FrankWolfe, duality_gap
 from smatter.solve.loop import run
 from smatter.solve.quadratic import QuadraticMixture
 from smatter.solve.solution import Status
@@ -165,7 +166,7 @@ def test_a_warm_start_needs_fewer_steps() -> None:
     cold = run(FrankWolfe(1e-8), task_problem, uniform(task_problem, 8), 20_000)
     warm = run(FrankWolfe(1e-8), task_problem, cold.point, 20_000)
     assert warm.steps.max() <= 1 < cold.steps.max()
-    limited = warm_start(cold.point, 2)
+    limited = truncate(cold.point, 2)
     assert ((limited > 0).sum(dim=-1) <= 2).all()
     torch.testing.assert_close(limited.sum(dim=-1), torch.ones(N_TASKS, 1, dtype=torch.float64))
 

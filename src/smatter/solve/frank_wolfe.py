@@ -13,7 +13,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from smatter.algebra.simplex import truncate
 from smatter.solve.loop import State
 from smatter.solve.problem import Problem
 from smatter.solve.quadratic import QuadraticMixture
@@ -180,11 +179,6 @@ def backtrack(
 def uniform(n_tasks: int, n_blocks: int, n_sources: int, like: Tensor) -> Tensor:
     """Equal weights, the start when nothing better is known."""
     return torch.full((n_tasks, n_blocks, n_sources), 1 / n_sources, dtype=like.dtype, device=like.device)
-
-
-def warm_start(weights: Tensor, max_sources: int | None) -> Tensor:
-    """Weights to start from under a limit on active sources: the largest are kept and renormalised."""
-    return weights if max_sources is None else truncate(weights, max_sources)
 
 
 def _vertex(index: Tensor, like: Tensor) -> Tensor:
