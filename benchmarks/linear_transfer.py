@@ -46,7 +46,6 @@ class Study:
         methods: what is compared.
         is_classification: then the score is accuracy, else the root mean squared error.
         n_resamples: of every domain.
-        n_chosen: how many of them the choice of settings can afford, by number of examples; its keys are these numbers.
     """
 
     name: str
@@ -54,12 +53,12 @@ class Study:
     methods: Mapping[str, Callable[[Transfer], Callable[[Array], Array]]]
     is_classification: bool
     n_resamples: int
-    n_chosen: Mapping[int, int]
 
 
+SIZES = (5, 10, 20, 50, 100, 200)
 STUDIES = (
-    Study("regression", diamonds, REGRESSION, False, 13, {5: 6, 10: 6, 20: 3, 50: 3, 100: 3, 200: 3}),
-    Study("classification", emoji, CLASSIFICATION, True, 17, {5: 4, 10: 4, 50: 2, 200: 1}),
+    Study("regression", diamonds, REGRESSION, False, 13),
+    Study("classification", emoji, CLASSIFICATION, True, 17),
 )
 
 
@@ -155,31 +154,28 @@ def score(predicted: Array, targets: Array, is_classification: bool) -> dict[str
     return {"score": float(np.sqrt(np.mean((predicted - targets) ** 2)))}
 
 
-def run(study: Study, sizes: Sequence[int], n_resamples: int, n_chosen: Mapping[int, int], path: Path) -> Rows:
+def run(study: Study, sizes: Sequence[int], n_resamples: int, path: Path) -> Rows:
     """Scores of every method, target, resample and number of examples; kept line by line, so that a run can go on."""
     done = {_key(row): row for row in _stored(path)}
     domains = study.load()
     held = {name: fit_sources(domains, name, study.is_classification) for name in domains}
-    peers = [name for name in study.methods if name != SMATTER]
-    cheap = [(size, number, peers) for size in sizes for number in range(n_resamples)]
-    # The choice of settings takes longest: it comes last, so that an interrupted run has the same of all numbers.
-    rounds = [(size, number, [SMATTER]) for number in range(n_resamples) for size in sizes if number < n_chosen[size]]
     path.parent.mkdir(parents=True, exist_ok=True)
-    with stage(study.name, len(cheap + rounds) * len(domains)) as tick, path.open("a") as file:
-        for size, number, methods in cheap + rounds:
+    with stage(study.name, n_resamples * len(domains) * len(sizes)) as tick, path.open("a") as file:
+        for number in range(n_resamples):
             for position, (name, domain) in enumerate(domains.items()):
-                resample = draw_resample(domain, (position, number), tuple(study.n_chosen), study.is_classification)
-                for row in _scores(study, domain, held[name], resample, size, methods, done, (name, number)):
-                    done[_key(row)] = row
-                    file.write(json.dumps(row) + "\n")
-                    file.flush()
-                tick()
+                resample = draw_resample(domain, (position, number), SIZES, study.is_classification)
+                for size in sizes:
+                    for row in _scores(study, domain, held[name], resample, size, done, (name, number)):
+                        done[_key(row)] = row
+                        file.write(json.dumps(row) + "\n")
+                        file.flush()
+                    tick()
     return [row for row in done.values() if row["resample"] < n_resamples and row["n"] in sizes]
 
 
 def _scores(
-    study: Study, domain: Domain, sources: Sources, resample: Resample, size: int, methods: Sequence[str],
-    done: Mapping[Any, Any], label: tuple[str, int],
+    study: Study, domain: Domain, sources: Sources, resample: Resample, size: int, done: Mapping[Any, Any],
+    label: tuple[str, int],
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     support = resample.support[size]
     features = sources.scaled(domain.features)
@@ -187,11 +183,11 @@ def _scores(
         features[support], domain.targets[support], sources.models, sources.features, sources.targets, sources.pooled
     )
     whole = Transfer(features[resample.train], domain.targets[resample.train], [], [], [], None)
-    cases = {name: (method, data) for name, method in study.methods.items() if name in methods}
+    cases = {name: (method, data) for name, method in study.methods.items()}
     cases[ORACLE] = study.methods["ridge"], whole
     for name, (method, given) in cases.items():
         row = {"domain": label[0], "resample": label[1], "n": size, "method": name}
-        other = next((done[key] for other in study.n_chosen if (key := (*label, other, name)) in done), None)
+        other = next((done[key] for other in SIZES if (key := (*label, other, name)) in done), None)
         if _key(row) in done:
             continue
         if name == ORACLE and other is not None:  # it does not depend on n
@@ -214,31 +210,17 @@ def _stored(path: Path) -> Rows:
 Values = Mapping[tuple[str, int], float]
 
 
-def clustered_mean(*parts: Values, seed: int = 0, n_draws: int = 2000) -> dict[str, float]:
-    """Mean over domains of the means over resamples, with a 95 % interval that redraws domains, then resamples.
-
-    Args:
-        parts: values by domain and resample; the means of several parts add up.
-        seed: of the interval.
-        n_draws: of the interval.
-    """
-    names = sorted({domain for part in parts for domain, _ in part})
-    groups = [
-        [np.array([value for (domain, _), value in part.items() if domain == name]) for part in parts] for name in names
-    ]
+def clustered_mean(values: Values, seed: int = 0, n_draws: int = 2000) -> dict[str, float]:
+    """Mean over domains of the means over resamples, with a 95 % interval that redraws domains, then resamples."""
+    names = sorted({domain for domain, _ in values})
+    groups = [np.array([value for (domain, _), value in values.items() if domain == name]) for name in names]
     generator = np.random.default_rng(seed)
     draws = [
-        np.mean(
-            [
-                sum(values[generator.integers(len(values), size=len(values))].mean() for values in groups[index])
-                for index in generator.integers(len(groups), size=len(groups))
-            ]
-        )
-        for _ in range(n_draws)
+        np.mean([generator.choice(groups[index], len(groups[index])).mean() for index in chosen])
+        for chosen in generator.integers(len(groups), size=(n_draws, len(groups)))
     ]
     low, high = np.quantile(draws, [0.025, 0.975])
-    mean = np.mean([sum(values.mean() for values in group) for group in groups])
-    return {"mean": float(mean), "low": float(low), "high": float(high)}
+    return {"mean": float(np.mean([group.mean() for group in groups])), "low": float(low), "high": float(high)}
 
 
 def by_method(rows: Rows, size: int, field: str = "score") -> dict[str, dict[tuple[str, int], float]]:
@@ -250,21 +232,12 @@ def by_method(rows: Rows, size: int, field: str = "score") -> dict[str, dict[tup
 
 
 def score_table(rows: Rows, sizes: Sequence[int], field: str) -> Rows:
-    """Mean of every method at every n.
-
-    Where chosen settings were tried on some resamples only, their mean is that of `mixture only` on all resamples plus
-    the difference on those that both have: else easy or hard resamples would pass for skill.
-    """
-    table = []
-    for size in sizes:
-        found = by_method(rows, size, field)
-        base = found[SMATTER_MIXTURE]
-        for method, values in found.items():
-            parts = [values]
-            if method == SMATTER and len(values) < len(base):
-                parts = [base, {key: value - base[key] for key, value in values.items()}]
-            table.append({"n": size, "method": method, "resamples": len(values), **clustered_mean(*parts)})
-    return table
+    """Mean of every method at every n."""
+    return [
+        {"n": size, "method": method, "resamples": len(values), **clustered_mean(values)}
+        for size in sizes
+        for method, values in by_method(rows, size, field).items()
+    ]
 
 
 def differences(rows: Rows, sizes: Sequence[int], is_classification: bool) -> Rows:
@@ -275,12 +248,10 @@ def differences(rows: Rows, sizes: Sequence[int], is_classification: bool) -> Ro
         found = by_method(rows, size)
         for ours in (SMATTER, SMATTER_MIXTURE):
             for other, theirs in found.items():
-                both = {
-                    key: sign * (value - theirs[key]) for key, value in found.get(ours, {}).items() if key in theirs
-                }
-                if other == ours or not both:
+                if other == ours:
                     continue
-                base = float(np.mean([theirs[key] for key in both]))
+                both = {key: sign * (value - theirs[key]) for key, value in found[ours].items()}
+                base = float(np.mean(list(theirs.values())))
                 wins = float(np.mean([value > 0 for value in both.values()]))
                 table.append(
                     {"n": size, "ours": ours, "other": other, "resamples": len(both), **clustered_mean(both),
@@ -319,12 +290,11 @@ def main() -> None:
     for study in STUDIES:
         if arguments.only not in (None, study.name):
             continue
-        sizes = tuple(study.n_chosen)[: 2 if arguments.quick else None]
+        sizes = SIZES[: 2 if arguments.quick else None]
         path = SCRATCH / "linear_transfer" / f"{study.name}{'.quick' if arguments.quick else ''}.jsonl"
         if not arguments.resume:
             path.unlink(missing_ok=True)
-        chosen = dict.fromkeys(sizes, 1) if arguments.quick else study.n_chosen
-        rows = run(study, sizes, 2 if arguments.quick else study.n_resamples, chosen, path)
+        rows = run(study, sizes, 2 if arguments.quick else study.n_resamples, path)
         spent += sum(row["seconds"] for row in rows if row["method"] != ORACLE)  # also before a run was resumed
         table = differences(rows, sizes, study.is_classification)
         scores = score_table(rows, sizes, "score")

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from smatter.errors import SmatterWarning
@@ -114,6 +116,8 @@ def test_settings_are_chosen_and_said() -> None:
         ({"n_nonzero": 1, "alpha": float("nan")}, "not a number"),
         ({"n_nonzero": 1, "alpha": 1.0, "max_sources": 0}, "leaves no source"),
         ({"n_nonzero": 1, "alpha": 1.0, "groups": [0, 1]}, "groups has 2 entries but there are 6 features"),
+        ({"pull": -1.0}, "pull=-1.0 is negative"),
+        ({"pull": 1.0, "max_sources": 1}, "give one of them"),
         ({"sources": []}, "sources is empty"),
         ({"sources": [np.ones(5)]}, "source 0 has 1 outputs of 5 features"),
         ({"sources": [np.full(6, np.inf)]}, "not finite"),
@@ -131,8 +135,43 @@ def test_sources_of_other_classes_are_refused() -> None:
     features, labels, sources = make_data(n_classes=1)
     with pytest.raises(ValueError, match="use sources of the same classes"):
         MixtureClassifier(sources).fit(features, np.where(labels == 1, "yes", "no"))
-    with pytest.raises(ValueError, match="one class only"):
-        MixtureClassifier(sources).fit(features, np.zeros(60))
+    with pytest.raises(ValueError, match="one class only, 0: give at least two"):
+        MixtureClassifier([source.coef_ for source in sources]).fit(features, np.zeros(60, int))
+    others = [sources[0], LogisticRegression().fit(features, labels + 1)]
+    with pytest.raises(ValueError, match="sources know different classes, 0, 1 and 1, 2"):
+        MixtureClassifier(others).fit(features, labels)
+
+
+@pytest.mark.filterwarnings("ignore::smatter.errors.SmatterWarning")
+@pytest.mark.parametrize("n_classes", [1, 3])
+def test_examples_may_lack_classes_of_the_sources(n_classes: int) -> None:
+    features, labels, sources = make_data(n_classes=n_classes)
+    seen = labels != 1
+    model = MixtureClassifier(sources).fit(features[seen], labels[seen])
+    assert model.classes_.tolist() == sources[0].classes_.tolist()
+    assert 1 in model.predict(features[~seen]) and model.pull_ >= 1
+
+
+def test_a_pipeline_is_told_where_its_coefficients_live() -> None:
+    features, targets, _ = make_data()
+    source = make_pipeline(StandardScaler(), LinearRegression()).fit(features, targets)
+    with pytest.raises(ValueError, match="transform the features first and pass its last step") as caught:
+        MixtureRegressor([source]).fit(features, targets)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore::smatter.errors.SmatterWarning")
+@pytest.mark.parametrize("n_classes", [0, 3])
+def test_a_strong_pull_is_the_plain_average(n_classes: int) -> None:
+    features, targets, sources = make_data(n_classes=n_classes)
+    estimator = MixtureClassifier if n_classes else MixtureRegressor
+    model = estimator(sources, n_nonzero=0, alpha=0.0, pull=1e9).fit(features, targets)
+    np.testing.assert_allclose(model.weights_, 0.5, atol=1e-6)
+    np.testing.assert_allclose(model.intercept_, np.mean([source.intercept_ for source in sources], axis=0), atol=1e-6)
+    fitted = estimator(sources, n_nonzero=0, alpha=0.0, pull=6.0).fit(features, targets)
+    assert fitted.weights_.min() >= 6 / (60 + 2 * 6) - 1e-12 and fitted.weights_.sum() == pytest.approx(1)
+    mixed = np.einsum("s,s...->...", fitted.weights_, [source.coef_ for source in sources])
+    np.testing.assert_allclose(fitted.coef_, mixed, atol=1e-9)
 
 
 def test_each_failure_mode_has_its_warning() -> None:

@@ -11,10 +11,10 @@ from sklearn.linear_model import LogisticRegression
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
-from linear_transfer import clustered_mean, draw_resample, fit_sources, score_table
+from linear_transfer import clustered_mean, draw_resample, fit_sources
 from linear_transfer_chart import LOOKS, draw
 from linear_transfer_data import Domain, edges_and_colours
-from linear_transfer_methods import CLASSIFICATION, REGRESSION, SMATTER, SMATTER_MIXTURE, Transfer, l1_path
+from linear_transfer_methods import CLASSIFICATION, REGRESSION, Transfer, l1_path
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -79,16 +79,6 @@ def test_intervals_cluster_by_domain() -> None:
     same_within = {(domain, number): float(domain) for domain in "0123" for number in range(50)}
     found = clustered_mean(same_within)
     assert found["mean"] == 1.5 and found["low"] < 1 and found["high"] > 2
-
-
-def test_few_tries_of_chosen_settings_are_compared_on_the_same_resamples() -> None:
-    rows = [
-        {"n": 5, "domain": "a", "resample": number, "method": method, "score": number + gain}
-        for method, gain, numbers in ((SMATTER_MIXTURE, 0.0, range(10)), (SMATTER, 0.5, range(2)))
-        for number in numbers
-    ]
-    means = {row["method"]: row["mean"] for row in score_table(rows, [5], "score")}
-    assert means[SMATTER] == means[SMATTER_MIXTURE] + 0.5
 
 
 def test_charts_name_every_line() -> None:

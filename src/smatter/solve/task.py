@@ -22,6 +22,7 @@ class LinearTask:
         pattern: how sparse D must be; None means no residual.
         alpha: D is pulled towards zero by alpha / 2 |D|^2, but for its free coordinates.
         weight_blocks: block number of each parameter, (n_parameters,), for weights per block; None for one w.
+        free_alpha: the same pull on the free coordinates.
     """
 
     loss: Loss
@@ -29,6 +30,7 @@ class LinearTask:
     pattern: Pattern | None = None
     alpha: float = 0.0
     weight_blocks: Tensor | None = None
+    free_alpha: float = 0.0
 
     @cached_property
     def rows(self) -> Tensor:
@@ -39,7 +41,8 @@ class LinearTask:
     def ridge(self) -> Tensor:
         """The ridge on each coordinate of the residual, (n_parameters,)."""
         ridge = self.rows.new_full((self.rows.shape[2],), self.alpha)
-        return ridge if self.pattern is None or self.pattern.free is None else ridge.masked_fill(self.pattern.free, 0.0)
+        free = None if self.pattern is None else self.pattern.free
+        return ridge if free is None else ridge.masked_fill(free, self.free_alpha)
 
     @property
     def n_tasks(self) -> int:
