@@ -65,6 +65,10 @@ class InvalidSupport(SmatterError, ValueError):
     """Labelled examples that cannot be read, or from which nothing can be learnt."""
 
 
+class InvalidSuite(SmatterError, ValueError):
+    """A suite or a list of tasks that cannot be read, or from which the tasks asked for cannot be drawn."""
+
+
 class InvalidSettings(SmatterError, ValueError):
     """Settings of an adaptation that contradict each other or the library."""
 

@@ -143,13 +143,13 @@ class Preprocessing:
         import torch
         from PIL.Image import Resampling
 
-        small = _opaque(image).convert("L" if self.n_channels == 1 else "RGB")
+        small = opaque(image).convert("L" if self.n_channels == 1 else "RGB")
         small = small.resize((self.width, self.height), Resampling.BILINEAR)
         values = np.asarray(small, np.float32).reshape(self.height, self.width, self.n_channels) / 255
         return torch.from_numpy(np.ascontiguousarray(values.transpose(2, 0, 1)))
 
 
-def _opaque(image: Image) -> Image:
+def opaque(image: Image) -> Image:
     """Transparent pictures on white; sixteen-bit greys, which `convert` would clip, in eight bits."""
     import PIL.Image
 

@@ -1,0 +1,126 @@
+"""Frozen lists of tasks: a small file that gives the same tasks to everybody, or says that it cannot.
+
+A list holds the settings and the seed that its tasks are drawn by, and a digest of what was drawn. Whoever reads it draws
+again and compares, so that neither a changed suite nor a changed sampler goes unnoticed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from smatter.errors import InvalidSuite
+from smatter.library.headers import read_small_json
+from smatter.library.manifest import Digest, Name
+from smatter.library.writing import write_file
+from smatter.tasks.episode import Episode
+from smatter.tasks.sampler import Sampler, SamplerSettings
+from smatter.tasks.shifts.catalogue import Shift, apply, parse_shifts, table_of
+from smatter.tasks.suite import Suite
+
+FINAL = "final"
+"""Lists whose name begins so are opened for the full comparison and for nothing else."""
+
+MAX_TASKS = 100_000
+
+
+class _Table(BaseModel):
+    """The contents of a list's file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1] = Field(alias="schema")
+    name: Name
+    suite: Name
+    digest: Digest
+    settings: SamplerSettings
+    shifts: tuple[dict[str, str | int | float], ...] = ()
+    seed: int
+    n_tasks: Annotated[int, Field(ge=1, le=MAX_TASKS)]
+    draws: Digest
+
+
+@dataclass(frozen=True)
+class TaskList:
+    """A series of tasks of a suite.
+
+    Args:
+        name: of the list.
+        sampler: draws its tasks.
+        n_tasks: how many there are.
+        shifts: what is done to each task after it is drawn.
+    """
+
+    name: str
+    sampler: Sampler
+    n_tasks: int
+    shifts: tuple[Shift, ...] = ()
+
+    def __len__(self) -> int:
+        return self.n_tasks
+
+    def episode(self, index: int) -> Episode:
+        """One task, the same every time."""
+        episode = self.sampler.episode(index)
+        return apply(self.shifts, episode, self.sampler.generator(index, "shifts")) if self.shifts else episode
+
+    def __iter__(self) -> Iterator[Episode]:
+        return (self.episode(index) for index in range(self.n_tasks))
+
+    @property
+    def digest(self) -> str:
+        """Of the numbers of all that is drawn."""
+        whole = hashlib.sha256()
+        for index in range(self.n_tasks):
+            draw = self.sampler.draw(index)
+            whole.update(json.dumps([draw.classes, draw.support, draw.query]).encode())
+        return whole.hexdigest()
+
+
+def write_list(path: Path, tasks: TaskList) -> None:
+    """Freeze a list."""
+    table = {
+        "schema": 1,
+        "name": tasks.name,
+        "suite": tasks.sampler.suite.name,
+        "digest": tasks.sampler.suite.digest,
+        "settings": asdict(tasks.sampler.settings),
+        "shifts": [table_of(shift) for shift in tasks.shifts],
+        "seed": tasks.sampler.seed,
+        "n_tasks": tasks.n_tasks,
+        "draws": tasks.digest,
+    }
+    write_file(path, (json.dumps(table, indent=1) + "\n").encode())
+
+
+def read_list(path: Path, suite: Suite, final: bool = False) -> TaskList:
+    """Open a frozen list and check that it still gives the tasks that it was frozen with.
+
+    Args:
+        path: its file.
+        suite: the suite that it was drawn from.
+        final: true where the full comparison is made; lists kept for it stay closed to all else.
+    """
+    try:
+        table = _Table.model_validate(read_small_json(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])[:200]
+        raise InvalidSuite(f"{path} is not a list of tasks ({where}: {first['msg'][:300]}); freeze it again") from None
+    if table.name.startswith(FINAL) and not final:
+        raise InvalidSuite(f"{path} is kept for the full comparison; use another list")
+    if table.digest != suite.digest:
+        raise InvalidSuite(f"{path} was drawn from another version of {table.suite!r}; freeze it again for this one")
+    sampler = Sampler(suite, table.settings, table.seed)
+    tasks = TaskList(table.name, sampler, table.n_tasks, parse_shifts(table.shifts))
+    if tasks.digest != table.draws:
+        raise InvalidSuite(
+            f"{path} gives other tasks than it was frozen with; the sampler has changed: freeze it again"
+        )
+    return tasks

@@ -1,0 +1,54 @@
+"""All shifts by name, so that a list of tasks can say what is done to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from smatter.errors import InvalidSuite
+from smatter.tasks.episode import Episode
+
+
+class Shift(Protocol):
+    """Something that happens to a task between the world and the method; a frozen dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def __call__(self, episode: Episode, generator: np.random.Generator) -> Episode:
+        """The task afterwards."""
+        ...
+
+
+SHIFTS: dict[str, type[Shift]] = {}
+
+
+def apply(shifts: Sequence[Shift], episode: Episode, generator: np.random.Generator) -> Episode:
+    """One shift after the other."""
+    for shift in shifts:
+        episode = shift(episode, generator)
+    return episode
+
+
+def table_of(shift: Shift) -> dict[str, str | int | float]:
+    """A shift as a list of tasks stores it."""
+    names = {kind: name for name, kind in SHIFTS.items()}
+    return {"shift": names[type(shift)], **asdict(shift)}
+
+
+def parse_shifts(tables: Sequence[Mapping[str, str | int | float]]) -> tuple[Shift, ...]:
+    """Shifts as they were stored."""
+    return tuple(_parse(table) for table in tables)
+
+
+def _parse(table: Mapping[str, str | int | float]) -> Shift:
+    settings = dict(table)
+    name = settings.pop("shift", None)
+    if name not in SHIFTS:
+        raise InvalidSuite(f"unknown shift {str(name)[:80]!r}: use one of {', '.join(SHIFTS)}")
+    try:
+        return SHIFTS[str(name)](**settings)
+    except TypeError:
+        raise InvalidSuite(f"shift {name!r} does not take {', '.join(settings)[:200]}: freeze the list again") from None
