@@ -1,0 +1,1 @@
+"""Numbers in, numbers out: how sure a mean or a difference is."""

@@ -1,0 +1,48 @@
+"""Means over tasks with their intervals; differences task by task."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+Z = 1.959963984540054
+"""Of a two-sided interval that covers 95 %."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean and its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def half(self) -> float:
+        """Half its width."""
+        return (self.high - self.low) / 2
+
+    def __str__(self) -> str:
+        return f"{self.mean:.1f} ± {self.half:.1f}"
+
+
+def mean_interval(values: Sequence[float]) -> Interval:
+    """The mean of independent values, by the normal approximation; for thirty or more.
+
+    >>> str(mean_interval([1.0, 2.0, 3.0, 4.0]))
+    '2.5 ± 1.3'
+    """
+    sample = np.asarray(values, np.float64)
+    mean = float(sample.mean())
+    half = Z * float(sample.std(ddof=1)) / math.sqrt(len(sample)) if len(sample) > 1 else math.inf
+    return Interval(mean, mean - half, mean + half)
+
+
+def paired_difference(first: Sequence[float], second: Sequence[float]) -> Interval:
+    """First minus second, task by task: what they have in common does not widen the interval."""
+    if len(first) != len(second):
+        raise ValueError(f"{len(first)} and {len(second)} values are not pairs: score both on the same tasks")
+    return mean_interval([a - b for a, b in zip(first, second, strict=True)])

@@ -1,0 +1,1 @@
+"""Training: backbones by supervision over all classes of some domains."""

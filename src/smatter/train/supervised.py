@@ -1,0 +1,169 @@
+"""Train a backbone by telling all classes apart: cosine logits, a smooth learning rate, exact resumption.
+
+Every step's batch and variation depend on the seed and the step's number alone, so that a run that was stopped goes on
+as if it had not been.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save
+from torch import Tensor
+from torch.nn.functional import cross_entropy, normalize
+
+from smatter.backbones.network import Network
+from smatter.errors import InvalidSettings
+from smatter.library.headers import read_header
+from smatter.library.writing import write_file
+from smatter.train.pictures import Pictures, Variation
+
+MEAN, STD = 0.5, 0.5
+SCALE = 16.0
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How a backbone is trained.
+
+    Args:
+        n_steps: batches.
+        batch_size: pictures in each.
+        learning_rate: at its height; it rises over the first steps and falls to zero along half a cosine.
+        weight_decay: of the matrices.
+        warm_up: share of the steps in which the rate rises.
+        smoothing: of the labels.
+        seed: of the first weights, the batches and the variation.
+        variation: of the pictures.
+    """
+
+    n_steps: int
+    batch_size: int = 128
+    learning_rate: float = 3e-3
+    weight_decay: float = 0.05
+    warm_up: float = 0.05
+    smoothing: float = 0.1
+    seed: int = 0
+    variation: Variation = field(default_factory=Variation)
+
+    def __post_init__(self) -> None:
+        if min(self.n_steps, self.batch_size) < 1 or not self.learning_rate > 0:
+            raise InvalidSettings("steps, batch and learning rate must be positive: mend the training settings")
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step."""
+        rise = max(1, round(self.warm_up * self.n_steps))
+        if step < rise:
+            return self.learning_rate * (step + 1) / rise
+        return 0.5 * self.learning_rate * (1 + math.cos(math.pi * (step - rise) / max(1, self.n_steps - rise)))
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step saw.
+
+    Args:
+        number: counted from one.
+        loss: of its batch.
+        accuracy: share of the batch that was told right.
+    """
+
+    number: int
+    loss: float
+    accuracy: float
+
+
+def train_backbone(
+    network: Network,
+    pictures: Pictures,
+    settings: TrainingSettings,
+    state: Path | None = None,
+    save_every: int = 100,
+    progress: Callable[[Step], None] | None = None,
+) -> None:
+    """Train a network in place.
+
+    Args:
+        network: takes pictures.
+        pictures: to learn from.
+        settings: how.
+        state: a file for what is needed to go on after an interruption; nothing is kept without it. A file of the same
+            settings that is there already is gone on from.
+        save_every: steps between two writes of it.
+        progress: told each step.
+    """
+    parameters = {name: parameter.requires_grad_() for name, parameter in network.model.named_parameters()}
+    head = torch.nn.Parameter(_first_head(network, pictures, settings.seed))
+    trained = {**parameters, "head": head}
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": [p for p in trained.values() if p.ndim > 1], "weight_decay": settings.weight_decay},
+            {"params": [p for p in trained.values() if p.ndim <= 1], "weight_decay": 0.0},
+        ],
+        lr=settings.learning_rate,
+        betas=(0.9, 0.99),
+    )
+    key = json.dumps(asdict(settings) | {"n_classes": pictures.n_classes, "n_pictures": len(pictures.values)})
+    done = 0 if state is None else _resume(state, key, trained, optimizer)
+    for step in range(done, settings.n_steps):
+        generator = torch.Generator().manual_seed(1_000_003 * settings.seed + step)
+        for group in optimizer.param_groups:
+            group["lr"] = settings.rate(step)
+        pixels, labels = pictures.draw(settings.batch_size, generator)
+        pixels = settings.variation(pixels, generator)
+        features = network.features({"pixel_values": (pixels - MEAN) / STD})
+        logits = SCALE * normalize(features, dim=1) @ normalize(head, dim=1).T
+        loss = cross_entropy(logits, labels, label_smoothing=settings.smoothing)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(trained.values(), 1.0)
+        optimizer.step()
+        if progress:
+            accuracy = float((logits.detach().argmax(dim=1) == labels).float().mean())
+            progress(Step(step + 1, float(loss.detach()), accuracy))
+        if state is not None and ((step + 1) % save_every == 0 or step + 1 == settings.n_steps):
+            _keep(state, key, step + 1, trained, optimizer)
+    for parameter in parameters.values():
+        parameter.requires_grad_(False)
+
+
+def _first_head(network: Network, pictures: Pictures, seed: int) -> Tensor:
+    """Random directions, one for each class."""
+    with torch.no_grad():
+        width = network.features({"pixel_values": pictures.values[:1].float()}).shape[1]
+    return torch.randn(pictures.n_classes, width, generator=torch.Generator().manual_seed(seed))
+
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+def _keep(path: Path, key: str, step: int, trained: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> None:
+    """Write all that the next step depends on, at once."""
+    tensors = {f"value.{name}": parameter.detach().contiguous() for name, parameter in trained.items()}
+    for name, parameter in trained.items():
+        if optimizer.state[parameter]:  # none where the backbone does not use it
+            tensors |= {f"{moment}.{name}": optimizer.state[parameter][moment] for moment in MOMENTS}
+    write_file(path, save(tensors, {"step": str(step), "key": key}))
+
+
+def _resume(path: Path, key: str, trained: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> int:
+    """Take up a state; the number of steps done, 0 where there is none of this run."""
+    if not path.exists():
+        return 0
+    metadata = read_header(path).metadata
+    if metadata.get("key") != key:
+        return 0
+    tensors = load_file(path)
+    step = int(metadata["step"])
+    with torch.no_grad():
+        for name, parameter in trained.items():
+            parameter.copy_(tensors[f"value.{name}"])
+            if f"{MOMENTS[0]}.{name}" in tensors:
+                moments = {moment: tensors[f"{moment}.{name}"] for moment in MOMENTS}
+                optimizer.state[parameter] = {"step": torch.tensor(float(step)), **moments}
+    return step
