@@ -1,7 +1,7 @@
 """Frozen lists of tasks: a small file that gives the same tasks to everybody, or says that it cannot.
 
-A list holds the settings and the seed that its tasks are drawn by, and a digest of what was drawn. Whoever reads it draws
-again and compares, so that neither a changed suite nor a changed sampler goes unnoticed.
+A list holds the settings and the seed that its tasks are drawn by, and a digest of what was drawn. Whoever reads it
+draws again and compares, so that neither a changed suite nor a changed sampler goes unnoticed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from smatter.library.writing import write_file
 from smatter.tasks.episode import Episode
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.shifts.catalogue import Shift, apply, parse_shifts, table_of
-from smatter.tasks.suite import Suite
+from smatter.tasks.suite import Suite, check_name
 
 FINAL = "final"
 """Lists whose name begins so are opened for the full comparison and for nothing else."""
@@ -62,11 +62,18 @@ class TaskList:
     n_tasks: int
     shifts: tuple[Shift, ...] = ()
 
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if not 1 <= self.n_tasks <= MAX_TASKS:
+            raise InvalidSuite(f"a list of {self.n_tasks} tasks: give from 1 to {MAX_TASKS}")
+
     def __len__(self) -> int:
         return self.n_tasks
 
     def episode(self, index: int) -> Episode:
         """One task, the same every time."""
+        if not 0 <= index < self.n_tasks:
+            raise InvalidSuite(f"list {self.name!r} has no task {index}: it has 0 to {self.n_tasks - 1}")
         episode = self.sampler.episode(index)
         return apply(self.shifts, episode, self.sampler.generator(index, "shifts")) if self.shifts else episode
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import zip_longest
+from typing import Literal
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from smatter.tasks.suite import Inputs, Role, Suite, SuiteClass
 
 Range = tuple[int, int]
 MAX_WAY = 1000
+MAX_TRIES = 100
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class SamplerSettings:
     """What tasks look like. Ranges are inclusive; a range of one number is fixed.
 
     Args:
-        split: classes to draw from.
+        split: classes to draw from; `all` where nothing was trained on any of them.
         role: domains to draw from: those trained on, or those held out.
         n_way: classes of a task; fewer where its domain has fewer.
         n_shot: support examples of a class, drawn for each class alone, so that a range gives imbalanced tasks.
@@ -39,7 +40,7 @@ class SamplerSettings:
         domains: names of the domains to draw from; all of the role by default.
     """
 
-    split: Split = "validation"
+    split: Split | Literal["all"] = "validation"
     role: Role = "id"
     n_way: Range = (5, 5)
     n_shot: Range = (5, 5)
@@ -49,8 +50,8 @@ class SamplerSettings:
     domains: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.split not in SPLITS:
-            raise InvalidSuite(f"unknown split {self.split!r}: use one of {', '.join(SPLITS)}")
+        if self.split not in (*SPLITS, "all"):
+            raise InvalidSuite(f"unknown split {self.split!r}: use one of {', '.join(SPLITS)}, all")
         if self.role not in ("id", "ood"):
             raise InvalidSuite(f"unknown role {self.role!r}: use 'id' or 'ood'")
         for name, least in (("n_way", 2), ("n_shot", 1), ("n_domains", 1)):
@@ -98,13 +99,15 @@ class Sampler:
         self.suite, self.settings, self.seed = suite, settings, seed
         for name in settings.domains:
             suite.domain(name)
-        roles: list[Role] = [settings.role] if settings.ood_fraction == 0 else [settings.role, "ood"]
+        roles: list[Role] = ["ood"] if settings.ood_fraction > 0 else []
+        if settings.ood_fraction < 1:
+            roles.insert(0, settings.role)
         for role in roles:
             if len(self._pools[role]) < settings.n_domains[1]:
                 raise InvalidSuite(
                     f"suite {suite.name!r} has {len(self._pools[role])} {role} domains with {self._fewest} classes of "
                     f"{settings.n_shot[1] + 1} examples in split {settings.split!r}, {settings.n_domains[1]} are "
-                    "needed: ask for fewer ways, shots or domains"
+                    "needed: ask for fewer ways, shots or domains, another role or another split"
                 )
 
     @property
@@ -134,10 +137,18 @@ class Sampler:
         generator = self.generator(index)
         role: Role = "ood" if generator.random() < settings.ood_fraction else settings.role
         pools = self._pools[role]
-        n_domains = _between(settings.n_domains, generator)
-        drawn = [pools[i] for i in _choose(len(pools), n_domains, generator)]
-        n_way = _between(settings.n_way, generator)
-        classes = self._classes(drawn, n_way, generator)
+        for _ in range(MAX_TRIES):  # domains that share most of their concepts may not give enough of them together
+            n_domains = _between(settings.n_domains, generator)
+            drawn = [pools[i] for i in _choose(len(pools), n_domains, generator)]
+            n_way = _between(settings.n_way, generator)
+            classes = self._classes(drawn, n_way, generator)
+            if len(classes) >= settings.n_way[0] and len({domain for domain, _ in classes}) == n_domains:
+                break
+        else:
+            raise InvalidSuite(
+                f"domains of suite {self.suite.name!r} share so many concepts that no task of {settings.n_way[0]} "
+                f"classes of {settings.n_domains[1]} domains was found: ask for fewer ways or domains"
+            )
         support, query = [], []
         for domain_number, class_number in classes:
             each = self.suite.domains[domain_number].classes[class_number]
@@ -156,17 +167,31 @@ class Sampler:
     ) -> list[tuple[int, int]]:
         """Domain and class of each class of a task: spread evenly over the domains, no concept twice."""
         orders = [
-            [(domain, usable[i]) for i in _choose(len(usable), len(usable), generator)] for domain, usable in pools
+            (domain, self.suite.domains[domain].classes, iter([usable[i] for i in _choose(n, n, generator)]))
+            for domain, usable in pools
+            for n in [len(usable)]
         ]
         by_key: dict[str, tuple[int, int]] = {}
-        for domain, number in (each for turn in zip_longest(*orders) for each in turn if each):
-            if len(by_key) < n_way:
-                by_key.setdefault(self.suite.domains[domain].classes[number].key, (domain, number))
+        while orders:
+            for turn in tuple(orders):
+                if len(by_key) == n_way:
+                    return list(by_key.values())
+                domain, classes, rest = turn
+                number = next((i for i in rest if classes[i].key not in by_key), None)
+                if number is None:
+                    orders.remove(turn)
+                else:
+                    by_key[classes[number].key] = (domain, number)
         return list(by_key.values())
+
+    @cached_property
+    def _series(self) -> str:
+        """Tells this sampler's tasks from all others'."""
+        return f"{self.suite.digest} {self.settings.key} {self.seed}"
 
     def generator(self, index: int, use: str = "draw") -> np.random.Generator:
         """The random numbers of one task and one use."""
-        text = f"{self.suite.digest} {self.settings.key} {self.seed} {index} {use}"
+        text = f"{self._series} {index} {use}"
         return np.random.Generator(np.random.PCG64(int.from_bytes(hashlib.sha256(text.encode()).digest())))
 
 
@@ -182,20 +207,21 @@ def _examples(suite: Suite, draw: Draw, numbers: tuple[tuple[int, ...], ...]) ->
     labels = np.repeat(np.arange(len(numbers)), [len(each) for each in numbers])
     domains = np.array([domain for domain, _ in draw.classes])[labels]
     flat = np.array([number for each in numbers for number in each], dtype=np.int64)
-    styles = np.full(len(flat), -1)
+    styles = np.empty(len(flat), np.int64)
     parts: list[tuple[np.ndarray[tuple[int], np.dtype[np.int64]], Inputs]] = []
-    for number in dict.fromkeys(domains.tolist()):
+    for number in dict.fromkeys(domain for domain, _ in draw.classes):
         places = np.flatnonzero(domains == number)
         domain = suite.domains[number]
         parts.append((places, domain.store.take(flat[places].tolist())))
-        if domain.styles:
-            styles[places] = np.array(domain.style_of)[flat[places]]
+        styles[places] = domain.style_numbers[flat[places]]
     return Examples(_joined(parts, len(flat)), labels, labels, domains, styles)
 
 
 def _joined(parts: Sequence[tuple[np.ndarray[tuple[int], np.dtype[np.int64]], Inputs]], n_examples: int) -> Inputs:
     """The examples of all domains in their places."""
     first = parts[0][1]
+    if len(parts) == 1:
+        return first
     if isinstance(first, tuple):
         texts = {place: text for places, inputs in parts for place, text in zip(places.tolist(), inputs, strict=True)}
         return tuple(texts[place] for place in range(n_examples))

@@ -1,4 +1,4 @@
-"""Where the examples of a domain lie: in a sheet of pictures, in image files, or in memory as texts."""
+"""Where the examples of a domain lie: in a sheet of pictures, or in memory as pictures or texts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from smatter.backbones.images import opaque, open_image
+from smatter.backbones.images import MAX_IMAGE_BYTES, open_image
 from smatter.errors import InvalidSuite, InvalidSupport
+from smatter.library.headers import read_small_file
 from smatter.tasks.suite import Inputs
 
 COLUMNS = 64
@@ -36,12 +37,20 @@ class Sheet:
     @cached_property
     def digest(self) -> str:
         """Of the file."""
-        return hashlib.sha256(self.path.read_bytes()).hexdigest()
+        return hashlib.sha256(read_small_file(self.path, MAX_IMAGE_BYTES)).hexdigest()
 
     def take(self, indices: Sequence[int]) -> Inputs:
         """Pictures, (n, side, side, 3)."""
         pictures = self._pictures[np.asarray(indices, np.int64)]
-        return pictures if pictures.ndim == 4 else np.repeat(pictures[..., None], 3, axis=-1)
+        if pictures.ndim == 4:
+            return pictures
+        coloured = np.empty((*pictures.shape, 3), np.uint8)
+        coloured[...] = pictures[..., None]
+        return coloured
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the pictures: another process decodes them itself rather than being sent them."""
+        return {name: value for name, value in self.__dict__.items() if name != "_pictures"}
 
     @cached_property
     def _pictures(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -63,42 +72,28 @@ class Sheet:
         return np.ascontiguousarray(tiles).reshape(-1, self.side, self.side, *grid.shape[2:])[: self.n_examples]
 
 
-class ImageFiles:
-    """Pictures in files of their own, stretched to one size; each is decoded once.
+class Pictures:
+    """Pictures in memory.
 
     Args:
-        paths: the files.
-        names: what each is called in the suite, which its digest depends on; not where it lies.
-        side: height and width of the result.
+        pictures: (n, side, side, 3).
+        files: digests of the files that they were read from, which do not depend on the decoder.
     """
 
-    def __init__(self, paths: Sequence[Path], names: Sequence[str], side: int) -> None:
-        self.paths, self.names, self.side = tuple(paths), tuple(names), side
-        self._decoded: dict[int, np.ndarray[Any, np.dtype[np.uint8]]] = {}
+    def __init__(self, pictures: np.ndarray[Any, np.dtype[np.uint8]], files: Sequence[bytes]) -> None:
+        self.pictures, self.files = pictures, tuple(files)
 
     def __len__(self) -> int:
-        return len(self.paths)
+        return len(self.pictures)
 
     @cached_property
     def digest(self) -> str:
-        """Of names and contents."""
-        whole = hashlib.sha256()
-        for name, path in zip(self.names, self.paths, strict=True):
-            whole.update(f"{name}\0".encode())
-            whole.update(hashlib.sha256(path.read_bytes()).digest())
-        return whole.hexdigest()
+        """Of the size and the files."""
+        return hashlib.sha256(b"".join([f"{self.pictures.shape[1:]}".encode(), *self.files])).hexdigest()
 
     def take(self, indices: Sequence[int]) -> Inputs:
         """Pictures, (n, side, side, 3)."""
-        return np.stack([self._picture(index) for index in indices])
-
-    def _picture(self, index: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        if index not in self._decoded:
-            from PIL.Image import Resampling
-
-            image = opaque(open_image(self.paths[index])).convert("RGB")
-            self._decoded[index] = np.asarray(image.resize((self.side, self.side), Resampling.BOX))
-        return self._decoded[index]
+        return self.pictures[np.asarray(indices, np.int64)]
 
 
 class Texts:

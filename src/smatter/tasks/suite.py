@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,12 +13,21 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from smatter.errors import InvalidSuite
+from smatter.library.manifest import NAME
 from smatter.tasks.splits import Split, deal
 from smatter.tasks.support import Kind
 
 Role = Literal["id", "ood"]
 Inputs = np.ndarray[Any, np.dtype[np.uint8]] | tuple[str, ...]
 """Pictures, (n, height, width, 3), or texts."""
+
+MAX_DOMAINS = 1_000
+MAX_CLASSES = 100_000
+"""Of a domain."""
+MAX_EXAMPLES = 200_000
+"""Of a class."""
+MAX_CHARACTERS = 200
+"""Of the name of a class, and of its key."""
 
 
 class Store(Protocol):
@@ -81,6 +91,7 @@ class Domain:
     packages: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        check_name(self.name)
         if not self.classes:
             raise InvalidSuite(f"domain {self.name!r} has no classes: add some, or leave it out")
         if len({each.key for each in self.classes}) != len(self.classes):
@@ -94,6 +105,11 @@ class Domain:
             raise InvalidSuite(f"domain {self.name!r} lists {position} examples but holds {len(self.store)}")
         if self.styles and len(self.style_of) != position:
             raise InvalidSuite(f"domain {self.name!r} does not say the style of every example")
+
+    @cached_property
+    def style_numbers(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Style of each example, -1 where none is known."""
+        return np.array(self.style_of if self.styles else [-1] * len(self.store), np.int64)
 
 
 @dataclass(frozen=True)
@@ -113,6 +129,7 @@ class Suite:
     packages: tuple[dict[str, str], ...] = ()
 
     def __post_init__(self) -> None:
+        check_name(self.name)
         if not self.domains:
             raise InvalidSuite(f"suite {self.name!r} has no domains: give at least one")
         if len({domain.name for domain in self.domains}) != len(self.domains):
@@ -120,12 +137,13 @@ class Suite:
 
     @cached_property
     def digest(self) -> str:
-        """Depends on every name, role and example, and on their order; not on where the suite lies."""
-        domains = [
-            [domain.name, domain.role, domain.store.digest, [[c.key, c.start, c.stop] for c in domain.classes]]
-            for domain in self.domains
-        ]
-        return hashlib.sha256(json.dumps([self.kind, domains]).encode()).hexdigest()
+        """Depends on every domain, role, class, style and example, and on their order; not on where the suite lies."""
+        whole = hashlib.sha256(self.kind.encode())
+        for domain in self.domains:
+            classes = [[each.name, each.key, each.start, each.stop] for each in domain.classes]
+            parts = [domain.name, domain.role, domain.store.digest, classes, domain.styles, domain.style_of]
+            whole.update(json.dumps(parts).encode())
+        return whole.hexdigest()
 
     @cached_property
     def split_of(self) -> dict[str, Split]:
@@ -136,8 +154,10 @@ class Suite:
         )
         return deal(inside, outside)
 
-    def classes(self, domain: Domain, split: Split) -> tuple[SuiteClass, ...]:
+    def classes(self, domain: Domain, split: Split | Literal["all"]) -> tuple[SuiteClass, ...]:
         """Classes of a domain that belong to a split; a domain that is held out has none to train on."""
+        if split == "all":
+            return domain.classes
         if domain.role == "ood" and split not in ("validation", "test"):
             return ()
         return tuple(each for each in domain.classes if self.split_of[each.key] == split)
@@ -149,3 +169,12 @@ class Suite:
                 return domain
         names = ", ".join(domain.name for domain in self.domains)
         raise InvalidSuite(f"suite {self.name!r} has no domain {name!r}: it has {names}")
+
+
+def check_name(name: str) -> None:
+    """Refuse what cannot name a suite, a domain or a list, and so a file."""
+    if not re.fullmatch(NAME, name):
+        raise InvalidSuite(
+            f"{name[:120]!r} cannot name a suite, domain or list; use up to 100 letters, digits and .+_-, a letter or "
+            "digit first"
+        )
