@@ -23,6 +23,9 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
 """Decoders that may run, by Pillow's names; a file's own first bytes say which, not its suffix."""
 
 LARGEST_SIDE = 4096
+_LUMINANCE = (0.299, 0.587, 0.114)
+"""Of red, green and blue, as Pillow makes a picture grey."""
+
 _RESIZED_BY_PREPROCESSOR = frozenset({"convnext", "convnextv2"})
 """Networks without positions: their config's image_size is only a default, the preprocessor's is the one in use."""
 
@@ -126,6 +129,19 @@ class Preprocessing:
         for row, image in enumerate(images):
             result[row] = (self._array(open_image(image) if isinstance(image, Path) else image) - mean) / std
         return result
+
+    def scaled(self, pictures: np.ndarray[Any, np.dtype[np.uint8]]) -> Tensor:
+        """Pictures of one size in an array, (n, height, width, 3), as `pixels` gives them one by one."""
+        import torch
+        from torch.nn.functional import interpolate
+
+        values = torch.from_numpy(pictures).permute(0, 3, 1, 2).float() / 255
+        if self.n_channels == 1:
+            values = (values * torch.tensor(_LUMINANCE).reshape(-1, 1, 1)).sum(dim=1, keepdim=True)
+        if values.shape[2:] != (self.height, self.width):
+            values = interpolate(values, (self.height, self.width), mode="bilinear", antialias=True)
+        mean, std = (torch.tensor(numbers).reshape(-1, 1, 1) for numbers in (self.mean, self.std))
+        return (values - mean) / std
 
     def check(self, pixels: Tensor) -> None:
         """Refuse prepared pixels that the network cannot take."""
