@@ -10,6 +10,14 @@ import numpy as np
 
 from smatter.errors import InvalidSuite
 from smatter.tasks.episode import Episode
+from smatter.tasks.shifts.classes import MissingClasses, SpuriousClasses, StyleMismatch
+from smatter.tasks.shifts.corruptions import Blur, GaussianNoise, Jpeg, LowContrast, Occlusion
+from smatter.tasks.shifts.cue import SpuriousCue
+from smatter.tasks.shifts.labels import LabelNoise
+from smatter.tasks.shifts.renderings import Inverted, Outline, StrongRotation, TexturedBackground
+from smatter.tasks.shifts.safety import ForbiddenClass
+from smatter.tasks.shifts.shots import Imbalance, NearDuplicates, Outliers
+from smatter.tasks.shifts.texts import Casing, Template, Typos
 
 
 class Shift(Protocol):
@@ -22,7 +30,29 @@ class Shift(Protocol):
         ...
 
 
-SHIFTS: dict[str, type[Shift]] = {}
+SHIFTS: dict[str, type[Shift]] = {
+    "label-noise": LabelNoise,
+    "gaussian-noise": GaussianNoise,
+    "blur": Blur,
+    "jpeg": Jpeg,
+    "occlusion": Occlusion,
+    "low-contrast": LowContrast,
+    "outliers": Outliers,
+    "near-duplicates": NearDuplicates,
+    "imbalance": Imbalance,
+    "missing-classes": MissingClasses,
+    "spurious-classes": SpuriousClasses,
+    "style-mismatch": StyleMismatch,
+    "spurious-cue": SpuriousCue,
+    "inverted": Inverted,
+    "outline": Outline,
+    "textured-background": TexturedBackground,
+    "strong-rotation": StrongRotation,
+    "template": Template,
+    "casing": Casing,
+    "typos": Typos,
+    "forbidden-class": ForbiddenClass,
+}
 
 
 def apply(shifts: Sequence[Shift], episode: Episode, generator: np.random.Generator) -> Episode:

@@ -1,0 +1,125 @@
+"""What all shifts share: which part of a task they touch, checks of their settings, and plain random choices.
+
+Only uniform random numbers are drawn, as in the sampler: NumPy keeps their stream from version to version.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from smatter.errors import InvalidSuite
+from smatter.tasks.episode import Episode, Examples, Integers
+
+Target = Literal["support", "query", "both"]
+Pictures = np.ndarray[Any, np.dtype[np.uint8]]
+Floats = np.ndarray[Any, np.dtype[np.float32]]
+
+
+@dataclass(frozen=True)
+class PictureShift(ABC):
+    """Changes pictures and nothing else.
+
+    Args:
+        target: the part of the task whose pictures change.
+    """
+
+    target: Target = "both"
+
+    def __post_init__(self) -> None:
+        check_choice("target", self.target, get_args(Target))
+
+    def __call__(self, episode: Episode, generator: np.random.Generator) -> Episode:
+        """The task with other pictures."""
+        name = type(self).__name__
+        return aim(episode, self.target, lambda each: each.with_inputs(self.change(pictures(each, name), generator)))
+
+    @abstractmethod
+    def change(self, pictures: Pictures, generator: np.random.Generator) -> Pictures:
+        """Other pictures of the same shape, (n, height, width, 3)."""
+
+
+@dataclass(frozen=True)
+class TextShift(ABC):
+    """Changes texts and nothing else.
+
+    Args:
+        target: the part of the task whose texts change.
+    """
+
+    target: Target = "both"
+
+    def __post_init__(self) -> None:
+        check_choice("target", self.target, get_args(Target))
+
+    def __call__(self, episode: Episode, generator: np.random.Generator) -> Episode:
+        """The task with other texts."""
+        return aim(episode, self.target, lambda each: each.with_inputs(self._changed(each, generator)))
+
+    def _changed(self, examples: Examples, generator: np.random.Generator) -> tuple[str, ...]:
+        if not isinstance(examples.inputs, tuple):
+            raise InvalidSuite(f"{type(self).__name__} changes texts, but the task has pictures: leave it out")
+        return tuple(self.change(text, generator) for text in examples.inputs)
+
+    @abstractmethod
+    def change(self, text: str, generator: np.random.Generator) -> str:
+        """Another text."""
+
+
+def aim(episode: Episode, target: Target, change: Callable[[Examples], Examples]) -> Episode:
+    """The task with its support, its query or both changed."""
+    support = episode.support if target == "query" else change(episode.support)
+    query = episode.query if target == "support" else change(episode.query)
+    return replace(episode, support=support, query=query)
+
+
+def pictures(examples: Examples, name: str) -> Pictures:
+    """The pictures, or an error that names the shift that wants them."""
+    if isinstance(examples.inputs, tuple):
+        raise InvalidSuite(f"{name} changes pictures, but the task has texts: leave it out, or use Typos")
+    return examples.inputs
+
+
+def rounded(values: np.ndarray[Any, np.dtype[Any]]) -> Pictures:
+    """Numbers as pixels."""
+    pixels: Pictures = np.rint(values).clip(0, 255).astype(np.uint8)
+    return pixels
+
+
+def border_colour(pictures: Pictures) -> Floats:
+    """What the ground of each picture most likely is: the median of its outermost pixels, (n, 1, 1, 3)."""
+    sides = (pictures[:, 0], pictures[:, -1], pictures[:, :, 0], pictures[:, :, -1])
+    median = np.median(np.concatenate(sides, axis=1), axis=1)
+    return np.asarray(median, np.float32)[:, None, None, :]
+
+
+def choose(n: int, n_chosen: int, generator: np.random.Generator) -> Integers:
+    """Numbers below n in random order, each at most once."""
+    return generator.random(n).argsort(kind="stable")[:n_chosen]
+
+
+def integers(n: int, shape: int | tuple[int, ...], generator: np.random.Generator) -> Integers:
+    """Random numbers below n."""
+    return (generator.random(shape) * n).astype(np.int64)
+
+
+def check_choice(what: str, value: object, choices: Sequence[str]) -> None:
+    """Refuse what is none of the choices."""
+    if value not in choices:
+        raise InvalidSuite(f"{what} is {str(value)[:80]!r}: use one of {', '.join(choices)}")
+
+
+def check_share(what: str, value: object) -> None:
+    """Refuse what is not above 0 and at most 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:  # also rejects NaN
+        raise InvalidSuite(f"{what} is {str(value)[:80]!r}: give a share above 0 and up to 1")
+
+
+def check_count(what: str, value: object, most: int) -> None:
+    """Refuse what is not a whole number from 1 to `most`."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise InvalidSuite(f"{what} is {str(value)[:80]!r}: give a whole number from 1 to {most}")

@@ -1,0 +1,175 @@
+"""Bad shots: outliers, near-duplicates, few of some classes and many of others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import get_args
+
+import numpy as np
+
+from smatter.tasks.episode import Episode, Examples, Integers
+from smatter.tasks.shifts.aim import (
+    Pictures,
+    Target,
+    aim,
+    check_choice,
+    check_share,
+    choose,
+    integers,
+    rounded,
+)
+from smatter.tasks.shifts.texts import misspelt
+from smatter.tasks.suite import Inputs
+
+PATCHES = 4
+"""Patches along a side of a picture that outliers are put together of."""
+
+
+@dataclass(frozen=True)
+class Outliers:
+    """Examples that belong to no class replace some; their label stays as told, their `truth` is -1.
+
+    A task knows no classes but its own, so an outlier is made of its examples: a picture is a mosaic of patches, a text
+    a row of words, each from a random place of a random example. It has the colours, strokes or words of the task but
+    no class: easier to tell than a real picture of another class. `MissingClasses` gives such for the query.
+
+    Args:
+        target: which part gets them. In the query, where labels are the truth, they are labelled -1.
+        rate: share of examples replaced, `round(rate * n)` of n; one of each class stays as long as possible.
+    """
+
+    target: Target = "support"
+    rate: float = 0.2
+
+    def __post_init__(self) -> None:
+        check_choice("target", self.target, get_args(Target))
+        check_share("rate", self.rate)
+
+    def __call__(self, episode: Episode, generator: np.random.Generator) -> Episode:
+        """The task with outliers."""
+        changed = aim(episode, self.target, lambda examples: self._with_outliers(examples, generator))
+        return replace(changed, query=replace(changed.query, labels=changed.query.truth))
+
+    def _with_outliers(self, examples: Examples, generator: np.random.Generator) -> Examples:
+        order = choose(len(examples), len(examples), generator)
+        _, keepers = np.unique(examples.truth[order], return_index=True)
+        places = np.concatenate([np.delete(order, keepers), order[keepers]])[: round(self.rate * len(examples))]
+        truth, styles = examples.truth.copy(), examples.styles.copy()
+        truth[places], styles[places] = -1, -1
+        inputs = _scrambled(examples.inputs, places, generator)
+        return replace(examples, inputs=inputs, truth=truth, styles=styles)
+
+
+@dataclass(frozen=True)
+class NearDuplicates:
+    """Shots of a class become copies of one of them, a pixel aside and slightly noisy, or with a slip of the pen.
+
+    Args:
+        target: which part gets them.
+        rate: share of each class's examples that become copies; one is the original, and stays.
+    """
+
+    target: Target = "support"
+    rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_choice("target", self.target, get_args(Target))
+        check_share("rate", self.rate)
+
+    def __call__(self, episode: Episode, generator: np.random.Generator) -> Episode:
+        """The task with copies."""
+        return aim(episode, self.target, lambda examples: self._with_copies(examples, generator))
+
+    def _with_copies(self, examples: Examples, generator: np.random.Generator) -> Examples:
+        origin = np.arange(len(examples))
+        for members in members_of_classes(examples):
+            shuffled = members[choose(len(members), len(members), generator)]
+            copies = shuffled[1 : 1 + round(self.rate * len(members))]
+            origin[copies] = shuffled[0]
+        copied = examples.select(origin)
+        places = np.flatnonzero(origin != np.arange(len(examples)))
+        return copied.with_inputs(_jittered(copied.inputs, places, generator))
+
+
+@dataclass(frozen=True)
+class Imbalance:
+    """Examples left out so that classes, in random order, become rarer step by step.
+
+    In the support this is shot imbalance; in the query, label shift. Both have an order of their own.
+
+    Args:
+        target: which part loses examples.
+        ratio: size of the rarest class relative to the commonest, if both had as many before; between them sizes fall
+            geometrically. Every class keeps an example.
+    """
+
+    target: Target = "support"
+    ratio: float = 0.2
+
+    def __post_init__(self) -> None:
+        check_choice("target", self.target, get_args(Target))
+        check_share("ratio", self.ratio)
+
+    def __call__(self, episode: Episode, generator: np.random.Generator) -> Episode:
+        """The task with fewer examples."""
+        return aim(episode, self.target, lambda examples: self._thinned(examples, generator))
+
+    def _thinned(self, examples: Examples, generator: np.random.Generator) -> Examples:
+        classes = members_of_classes(examples)
+        ranks = choose(len(classes), len(classes), generator) / max(1, len(classes) - 1)
+        is_kept = examples.labels < 0
+        for members, rank in zip(classes, ranks.tolist(), strict=True):
+            n_kept = max(1, round(self.ratio**rank * len(members)))
+            is_kept[members[choose(len(members), n_kept, generator)]] = True
+        return examples.select(np.flatnonzero(is_kept))
+
+
+def members_of_classes(examples: Examples) -> list[Integers]:
+    """Numbers of the examples told to be of each class; those of no class are left out."""
+    labels = examples.labels
+    return [np.flatnonzero(labels == label) for label in np.unique(labels[labels >= 0]).tolist()]
+
+
+def _scrambled(inputs: Inputs, places: Integers, generator: np.random.Generator) -> Inputs:
+    """Inputs with those in some places put together of pieces of all."""
+    if isinstance(inputs, tuple):
+        words = [word for text in inputs for word in text.split()]
+        texts = list(inputs)
+        for place in places.tolist():
+            drawn = integers(len(words), len(inputs[place].split()), generator)
+            texts[place] = " ".join(words[number] for number in drawn.tolist())
+        return tuple(texts)
+    n, height, width, _ = inputs.shape
+    down, across = -(-height // PATCHES), -(-width // PATCHES)
+    scrambled = inputs.copy()
+    for top in range(0, height, down):
+        for left in range(0, width, across):
+            rows, columns = (np.arange(min(down, height - top)), np.arange(min(across, width - left)))
+            picture = integers(n, (len(places), 1, 1), generator)
+            row = integers(height - len(rows) + 1, (len(places), 1, 1), generator) + rows[:, None]
+            column = integers(width - len(columns) + 1, (len(places), 1, 1), generator) + columns
+            scrambled[places, top : top + down, left : left + across] = inputs[picture, row, column]
+    return scrambled
+
+
+def _jittered(inputs: Inputs, places: Integers, generator: np.random.Generator) -> Inputs:
+    """Inputs with those in some places slightly changed."""
+    if isinstance(inputs, tuple):
+        texts = list(inputs)
+        for place in places.tolist():
+            texts[place] = misspelt(texts[place], generator)
+        return tuple(texts)
+    jittered = inputs.copy()
+    jittered[places] = _moved(inputs[places], generator)
+    return jittered
+
+
+def _moved(pictures: Pictures, generator: np.random.Generator) -> Pictures:
+    """Pictures moved by up to a pixel in 32 and with noise of up to 4 of 255."""
+    n, height, width, _ = pictures.shape
+    reach = max(1, min(height, width) // 32)
+    down, across = integers(2 * reach + 1, (2, n, 1, 1), generator) - reach
+    rows = (np.arange(height)[:, None] + down).clip(0, height - 1)
+    columns = (np.arange(width) + across).clip(0, width - 1)
+    moved = pictures[np.arange(n)[:, None, None], rows, columns]
+    return rounded(moved + 8 * generator.random(pictures.shape, np.float32) - 4)
