@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from smatter.errors import InvalidSuite
+from smatter.errors import InvalidSuite, SmatterError
 from smatter.library.headers import read_small_json
 from smatter.library.manifest import Digest, Name
 from smatter.library.writing import write_file
@@ -104,6 +104,15 @@ def write_list(path: Path, tasks: TaskList) -> None:
         "draws": tasks.digest,
     }
     write_file(path, (json.dumps(table, indent=1) + "\n").encode())
+
+
+def is_list(path: Path) -> bool:
+    """Whether a file is a frozen list, of whatever suite."""
+    try:
+        _Table.model_validate(read_small_json(path))
+    except (SmatterError, ValidationError):
+        return False
+    return True
 
 
 def read_list(path: Path, suite: Suite, final: bool = False) -> TaskList:

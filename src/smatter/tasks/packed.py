@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from smatter.backbones.images import MAX_PIXELS
 from smatter.errors import InvalidSuite
 from smatter.library.checkpoint import safe_path
 from smatter.library.headers import read_small_json
 from smatter.library.manifest import FileName, Name
-from smatter.tasks.stores import Sheet
-from smatter.tasks.suite import Domain, Suite, SuiteClass
+from smatter.library.writing import new_folder, write_file
+from smatter.tasks.stores import COLUMNS, Sheet
+from smatter.tasks.suite import MAX_CHARACTERS, MAX_CLASSES, MAX_DOMAINS, MAX_EXAMPLES, Domain, Suite, SuiteClass
 
 TABLE = "suite.json"
 MAX_TABLE_BYTES = 16_000_000
-MAX_DOMAINS = 1_000
-MAX_CLASSES = 100_000
+WEBP_SIDE = 16_383
+"""The longest side of a picture that WebP can hold; larger sheets are PNG."""
 
-Text = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+Text = Annotated[str, StringConstraints(min_length=1, max_length=MAX_CHARACTERS)]
 
 
 class _Record(BaseModel):
@@ -27,11 +32,11 @@ class _Record(BaseModel):
 
 
 class ClassEntry(_Record):
-    """A class: its name, its concept, and the number of the style of each example."""
+    """A class: its name, its concept, and the number of each example's style, 0 where the domain names none."""
 
     name: Text
     key: Text
-    examples: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1, max_length=10_000)]
+    examples: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1, max_length=MAX_EXAMPLES)]
 
 
 class DomainEntry(_Record):
@@ -86,8 +91,76 @@ def _domain(folder: Path, entry: DomainEntry, side: int) -> Domain:
         start = len(style_of)
         style_of += each.examples
         classes.append(SuiteClass(each.name, each.key, start, len(style_of)))
-    if style_of and max(style_of) >= len(entry.styles):
+    if style_of and max(style_of) >= max(1, len(entry.styles)):
         raise InvalidSuite(f"{folder / TABLE}: domain {entry.name!r} has a style without a name; build it again")
     store = Sheet(safe_path(folder, entry.sheet), len(style_of), side)
-    packages = entry.packages
-    return Domain(entry.name, entry.title, entry.role, tuple(classes), store, entry.styles, tuple(style_of), packages)
+    styles = tuple(style_of) if entry.styles else ()
+    return Domain(entry.name, entry.title, entry.role, tuple(classes), store, entry.styles, styles, entry.packages)
+
+
+def is_packed(folder: Path) -> bool:
+    """Whether a folder holds a suite in its compact form."""
+    return (folder / TABLE).is_file()
+
+
+def write_packed(
+    folder: Path, suite: Suite, replace: bool = False, progress: Callable[[int], None] = lambda _: None
+) -> None:
+    """Write the compact form of a suite of pictures; the folder appears at once, or not at all.
+
+    Args:
+        folder: where to.
+        suite: what.
+        replace: exchange an older suite for it; anything else is left alone.
+        progress: called with 1 for every domain.
+    """
+    if suite.kind != "images":
+        raise InvalidSuite(f"suite {suite.name!r} is of texts, whose table is compact enough; use the table itself")
+    shapes = {np.asarray(domain.store.take([0])).shape[1:] for domain in suite.domains}
+    if len(shapes) > 1 or next(iter(shapes))[0] != next(iter(shapes))[1]:
+        raise InvalidSuite(f"the pictures of suite {suite.name!r} are not square and of one size; resize them")
+    side = int(next(iter(shapes))[0])
+    for domain in suite.domains:
+        if len(domain.store) * side * side > MAX_PIXELS - COLUMNS * side * side:
+            largest = int((MAX_PIXELS / (len(domain.store) + COLUMNS)) ** 0.5)
+            raise InvalidSuite(
+                f"domain {domain.name!r} has {len(domain.store)} pictures of {side} x {side} pixels, too many for one "
+                f"sheet; ask for a size of at most {largest}"
+            )
+    with new_folder(folder, replace and is_packed(folder)) as new:
+        entries = []
+        for domain in suite.domains:
+            entries.append(_entry(domain, _write_sheet(new, domain, side)))
+            progress(1)
+        table = {
+            "schema": 1, "name": suite.name, "image_size": side, "domains": entries, "packages": list(suite.packages),
+        }  # fmt: skip
+        write_file(new / TABLE, (json.dumps(table, ensure_ascii=False, separators=(",", ":")) + "\n").encode())
+
+
+def _entry(domain: Domain, sheet: str) -> dict[str, Any]:
+    style_of = domain.style_of or (0,) * len(domain.store)
+    classes = [
+        {"name": each.name, "key": each.key, "examples": style_of[each.start : each.stop]} for each in domain.classes
+    ]
+    return {
+        "name": domain.name, "title": domain.title, "role": domain.role, "sheet": sheet, "styles": domain.styles,
+        "classes": classes, "packages": domain.packages,
+    }  # fmt: skip
+
+
+def _write_sheet(folder: Path, domain: Domain, side: int) -> str:
+    """Row after row of pictures, without loss; the file's name."""
+    from PIL import Image
+
+    pictures = np.asarray(domain.store.take(range(len(domain.store))))
+    n_rows = -(-len(pictures) // COLUMNS)
+    tiles = np.full((n_rows * COLUMNS, side, side, 3), 255, np.uint8)
+    tiles[: len(pictures)] = pictures
+    page = tiles.reshape(n_rows, COLUMNS, side, side, 3).swapaxes(1, 2).reshape(n_rows * side, COLUMNS * side, 3)
+    image = Image.fromarray(page)
+    if max(image.size) <= WEBP_SIDE:
+        image.save(folder / f"{domain.name}.webp", lossless=True, quality=100, method=4)
+        return f"{domain.name}.webp"
+    image.save(folder / f"{domain.name}.png", optimize=True)
+    return f"{domain.name}.png"

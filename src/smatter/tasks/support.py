@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal
 
 from smatter.backbones.images import open_image
 from smatter.errors import InvalidSupport, NotFound
+from smatter.tasks.rows import MAX_CHARACTERS, raw_rows, text_and_label
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,12 +18,7 @@ if TYPE_CHECKING:
 Kind = Literal["images", "texts"]
 
 MAX_EXAMPLES = 10_000
-MAX_CHARACTERS = 100_000
-MAX_LABEL_CHARACTERS = 1_000
-MAX_FILE_BYTES = 256_000_000
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
-_MISSING = frozenset({"nan", "NaN"})
-"""How table programs write a cell that had no value."""
 
 
 @dataclass(frozen=True)
@@ -99,14 +93,8 @@ def read_support(path: str | Path) -> Support:
     if path.is_dir():
         pairs: list[tuple[str, Any]] = sorted(_images(path))
         kind: Kind = "images"
-    elif path.suffix.lower() in _TABLES:
-        if not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:
-            raise InvalidSupport(
-                f"{path} is no regular file of up to {MAX_FILE_BYTES // 1_000_000} MB; give fewer rows"
-            )
-        pairs, kind = sorted(_rows(path)), "texts"
     else:
-        raise InvalidSupport(f"{path} is neither a folder nor a .csv or .jsonl file; convert it")
+        pairs, kind = sorted(_rows(path)), "texts"
     if not pairs:
         raise InvalidSupport(f"{path} holds no examples; add at least one of each of two classes")
     classes = sorted({label for label, _ in pairs})
@@ -144,64 +132,11 @@ def _images(folder: Path) -> Iterator[tuple[str, Path]]:
 
 def _rows(path: Path) -> Iterator[tuple[str, str]]:
     """Label and text of each row, checked."""
-    for number, (where, text, label) in enumerate(_TABLES[path.suffix.lower()](path)):
+    for number, raw in enumerate(raw_rows(path)):
         if number >= MAX_EXAMPLES:
             raise InvalidSupport(f"{path} holds more than {MAX_EXAMPLES} examples; give fewer")
-        label = _label_text(label)
-        if not isinstance(text, str) or not text.strip() or text in _MISSING:
-            raise InvalidSupport(f"{path}, {where}: no text; fill it in or delete the row")
-        if len(text) > MAX_CHARACTERS:
-            raise InvalidSupport(f"{path}, {where}: {len(text)} characters, above {MAX_CHARACTERS}; shorten the text")
-        if not label or label in _MISSING:
-            raise InvalidSupport(f"{path}, {where}: no label; fill it in or delete the row")
-        if len(label) > MAX_LABEL_CHARACTERS:
-            raise InvalidSupport(f"{path}, {where}: a label of {len(label)} characters; are text and label exchanged?")
+        text, label = text_and_label(path, raw)
         yield label, text
-
-
-def _csv(path: Path) -> Iterator[tuple[str, Any, Any]]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file, strict=True)
-        try:
-            columns = reader.fieldnames
-            if not columns:
-                raise InvalidSupport(f"{path} is empty; write a line `text,label` and a row per example")
-            for column in ("text", "label"):
-                if columns.count(column) != 1:
-                    raise InvalidSupport(f"{path} needs one column {column!r}; its first line must name text and label")
-            for row in reader:
-                yield f"line {reader.line_num}", row["text"], row["label"]
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise InvalidSupport(f"{path} is not CSV in UTF-8 ({str(error)[:200]}); save it as such") from None
-
-
-def _jsonl(path: Path) -> Iterator[tuple[str, Any, Any]]:
-    def refuse(constant: str) -> NoReturn:
-        raise ValueError(f"{constant} is no JSON")
-
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            where = f"line {number}"
-            try:
-                row = json.loads(line.decode("utf-8-sig"), parse_constant=refuse)
-            except (ValueError, RecursionError) as error:
-                reason = " ".join(str(error).split())[:200]
-                raise InvalidSupport(f"{path}, {where}: not valid JSON ({reason}); write one object a line") from None
-            if not isinstance(row, dict) or "text" not in row:
-                raise InvalidSupport(f'{path}, {where}: not an object {{"text": ..., "label": ...}}; write it so')
-            yield where, row["text"], row.get("label")
-
-
-_TABLES = {".csv": _csv, ".jsonl": _jsonl}
-
-
-def _label_text(label: Any) -> str:
-    """A label as a name; empty if it is none."""
-    if isinstance(label, str):
-        return label.strip()
-    return str(label) if type(label) is int else ""
 
 
 def _label(value: Any) -> str | int:

@@ -1,0 +1,337 @@
+"""`smatter suite list|show|build|freeze|task`."""
+
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from smatter.cli.output import Json, human_size, progress_bar, show, table
+from smatter.errors import AlreadyExists, InvalidSuite
+from smatter.tasks.splits import SPLITS
+
+if TYPE_CHECKING:
+    from smatter.tasks.lists import TaskList
+    from smatter.tasks.sampler import Range, SamplerSettings
+    from smatter.tasks.shifts.catalogue import Shift
+    from smatter.tasks.suite import Domain, Suite
+
+app = typer.Typer(help="Few-shot tasks: from your own data or from a suite that is shipped.")
+
+Where = Annotated[
+    str,
+    typer.Argument(
+        metavar="SUITE",
+        help="A shipped suite's name, a built suite, a folder tree domain/class/*.png, or a .csv or .jsonl file.",
+        show_default=False,
+    ),
+]
+Held = Annotated[list[str] | None, typer.Option("--ood", metavar="DOMAIN", help="Hold this domain out. Repeatable.")]
+Side = Annotated[
+    int | None, typer.Option("--size", metavar="PIXELS", min=1, help="For a folder tree: side of its pictures.")
+]
+SplitName = Annotated[
+    Literal["source", "router", "validation", "calibration", "test", "all"],
+    typer.Option("--split", help="Classes to draw from."),
+]
+RoleName = Annotated[Literal["id", "ood"], typer.Option("--role", help="Domains to draw from.")]
+Way = Annotated[str, typer.Option(metavar="N|N-M", help="Classes of a task, or their range.")]
+Shot = Annotated[str, typer.Option(metavar="N|N-M", help="Support examples of a class, or their range.")]
+Query = Annotated[int, typer.Option(min=1, help="Query examples of a class.")]
+Mixed = Annotated[str, typer.Option("--domains", metavar="N|N-M", help="Domains that the classes of a task come from.")]
+Gamma = Annotated[float, typer.Option("--ood-fraction", help="Share of tasks from domains that are held out.")]
+Only = Annotated[list[str] | None, typer.Option("--domain", metavar="NAME", help="Draw from this one. Repeatable.")]
+Shifts = Annotated[
+    list[str] | None,
+    typer.Option("--shift", metavar="NAME[:KEY=VALUE,...]", help="Change the tasks so; in this order. Repeatable."),
+]
+Seed = Annotated[int, typer.Option(help="Of all randomness.")]
+Replace = Annotated[bool, typer.Option("--replace", help="Overwrite an older one.")]
+
+
+@app.command("list")
+def list_(as_json: Json = False) -> None:
+    """Show the suites that are shipped."""
+    from smatter.tasks.open import open_suite, shipped_suites
+
+    suites = [_summary(open_suite(name)) for name in shipped_suites()]
+
+    def text() -> None:
+        if not suites:
+            print("no suite is shipped with this installation; give a folder tree or a table of your own")
+            return
+        keys = ("suite", "kind", "n_domains", "n_classes", "n_examples")
+        rows = [[str(suite[key]) for key in keys] for suite in suites]
+        table(["suite", "kind", "domains", "classes", "examples"], rows)
+
+    show({"suites": suites}, as_json, text)
+
+
+@app.command("show")
+def show_(where: Where, ood: Held = None, side: Side = None, as_json: Json = False) -> None:
+    """Show a suite's domains, classes, examples, splits, packages and licences."""
+    with _told(as_json) as told:
+        suite = _open(where, ood, side)
+    domains = [_domain(suite, domain) for domain in suite.domains]
+    data = _summary(suite) | {"digest": suite.digest, "domains": domains, "packages": list(suite.packages)}
+
+    def text() -> None:
+        print(
+            f"{suite.name}: {data['n_examples']} {suite.kind} of {data['n_classes']} classes in {len(domains)} domains"
+        )
+        rows = [
+            [
+                each["name"], each["role"], str(each["n_classes"]), str(each["n_examples"]),
+                str(each["n_styles"] or "-"), *(str(each["splits"][split] or "-") for split in SPLITS), each["title"],
+            ]
+            for each in domains
+        ]  # fmt: skip
+        table(["domain", "role", "classes", "examples", "styles", *SPLITS, "title"], rows)
+        if suite.packages:
+            print()
+            columns = ("name", "version", "registry", "licence", "use")
+            rows = [[_line(package[column]) for column in columns] for package in suite.packages]
+            table(["package", *columns[1:]], rows)
+
+    show(data | {"warnings": told}, as_json, text)
+
+
+@app.command()
+def build(
+    where: Where,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="The folder to write.")],
+    ood: Held = None,
+    side: Side = None,
+    name: Annotated[str | None, typer.Option(help="The suite's name; the folder's by default.")] = None,
+    replace: Replace = False,
+    as_json: Json = False,
+) -> None:
+    """Pack a folder tree of pictures into a small folder that opens at once."""
+    from smatter.library.writing import check_free
+    from smatter.tasks.packed import is_packed, read_packed, write_packed
+
+    check_free(output, replace and is_packed(output))
+    with _told(as_json) as told:
+        suite = _open(where, ood, side, name)
+    with progress_bar("packing", len(suite.domains), in_bytes=False) as progress:
+        write_packed(output, suite, replace, progress)
+    size = sum(file.stat().st_size for file in output.iterdir())
+    built = read_packed(output)
+    data = _summary(built) | {"output": str(output), "digest": built.digest, "n_bytes": size, "warnings": told}
+
+    def text() -> None:
+        print(
+            f"wrote {output} ({human_size(size)}): {data['n_examples']} pictures of {data['n_classes']} classes in "
+            f"{data['n_domains']} domains"
+        )
+
+    show(data, as_json, text)
+
+
+@app.command()
+def freeze(
+    where: Where,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The list's file, .json.")],
+    n_tasks: Annotated[int, typer.Option("--tasks", min=1, help="How many tasks.")] = 200,
+    name: Annotated[str | None, typer.Option(help="The list's name; the file's by default.")] = None,
+    split: SplitName = "validation",
+    role: RoleName = "id",
+    way: Way = "5",
+    shot: Shot = "5",
+    query: Query = 10,
+    domains: Mixed = "1",
+    ood_fraction: Gamma = 0.0,
+    domain: Only = None,
+    shift: Shifts = None,
+    seed: Seed = 0,
+    ood: Held = None,
+    side: Side = None,
+    replace: Replace = False,
+    as_json: Json = False,
+) -> None:
+    """Freeze a list of tasks: a small file that gives everybody the same ones."""
+    from smatter.tasks.lists import is_list, write_list
+
+    if output.exists() and not is_list(output):
+        raise AlreadyExists(f"{output} exists and is no list of tasks; choose another name")
+    if output.exists() and not replace:
+        raise AlreadyExists(f"{output} exists already; choose another name, or say --replace")
+    settings = _settings(split, role, way, shot, query, domains, ood_fraction, domain)
+    shifts = _shifts(shift)
+    with _told(as_json) as told:
+        suite = _open(where, ood, side)
+    tasks = _tasks(suite, settings, seed, shifts, name or output.stem, n_tasks)
+    write_list(output, tasks)
+    data = {
+        "output": str(output), "list": tasks.name, "tasks": n_tasks, "suite": suite.name, "digest": tasks.digest,
+        "warnings": told,
+    }  # fmt: skip
+    show(data, as_json, lambda: print(f"wrote {output}: {n_tasks} tasks of {suite.name}"))
+
+
+@app.command()
+def task(
+    where: Where,
+    index: Annotated[int, typer.Option(min=0, help="Which task.")] = 0,
+    file: Annotated[
+        Path | None, typer.Option("--list", metavar="FILE", help="Of this frozen list; settings are then its own.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="OUT", help="Write its support and query examples there.")
+    ] = None,
+    split: SplitName = "validation",
+    role: RoleName = "id",
+    way: Way = "5",
+    shot: Shot = "5",
+    query: Query = 10,
+    domains: Mixed = "1",
+    ood_fraction: Gamma = 0.0,
+    domain: Only = None,
+    shift: Shifts = None,
+    seed: Seed = 0,
+    ood: Held = None,
+    side: Side = None,
+    replace: Replace = False,
+    as_json: Json = False,
+) -> None:
+    """Show one task, or write it as a folder that `smatter adapt` takes."""
+    from smatter.library.writing import check_free
+    from smatter.tasks.export import is_task, write_task
+    from smatter.tasks.lists import read_list
+
+    if output is not None:
+        check_free(output, replace and is_task(output))
+    settings = _settings(split, role, way, shot, query, domains, ood_fraction, domain)
+    shifts = _shifts(shift)
+    with _told(as_json) as told:
+        suite = _open(where, ood, side)
+    tasks = read_list(file, suite) if file else _tasks(suite, settings, seed, shifts, "task", index + 1)
+    episode, draw = tasks.episode(index), tasks.sampler.draw(index)
+    labels, truth = episode.support.labels.tolist(), episode.query.truth.tolist()
+    counts = [(name, labels.count(number), truth.count(number)) for number, name in enumerate(episode.class_names)]
+    data: dict[str, Any] = {
+        "suite": suite.name,
+        "index": index,
+        "domains": sorted({suite.domains[number].name for number, _ in draw.classes}),
+        "classes": [{"name": name, "n_support": n_shot, "n_query": n_query} for name, n_shot, n_query in counts],
+        "drawn": {"classes": draw.classes, "support": draw.support, "query": draw.query},
+        "warnings": told,
+    }
+    if output is not None:
+        support_at, query_at = write_task(output, episode, replace)
+        data |= {"support": str(support_at), "query": str(query_at)}
+
+    def text() -> None:
+        print(f"task {index} of {suite.name}, from {', '.join(data['domains'])}")
+        table(["class", "support", "query"], [[_line(name), str(shot), str(query)] for name, shot, query in counts])
+        if output is None:
+            print("nothing was written; give -o OUT to keep its examples")
+        else:
+            print(f"wrote {output}; to adapt to it:\n  smatter adapt LIB {support_at}")
+
+    show(data, as_json, text)
+
+
+def _open(where: str, ood: list[str] | None, side: int | None, name: str | None = None) -> "Suite":
+    from smatter.tasks.open import n_files, open_suite
+
+    with progress_bar("reading pictures", n_files(where), in_bytes=False) as progress:
+        return open_suite(where, ood or (), side, name, progress)
+
+
+def _settings(
+    split: Any, role: Any, way: str, shot: str, query: int, domains: str, ood_fraction: float, only: list[str] | None
+) -> "SamplerSettings":
+    from smatter.tasks.sampler import SamplerSettings
+
+    ranges = (_range(text, option) for text, option in ((way, "--way"), (shot, "--shot"), (domains, "--domains")))
+    n_way, n_shot, n_domains = ranges
+    return SamplerSettings(split, role, n_way, n_shot, query, n_domains, ood_fraction, tuple(only or ()))
+
+
+def _tasks(
+    suite: "Suite", settings: "SamplerSettings", seed: int, shifts: "tuple[Shift, ...]", name: str, n_tasks: int
+) -> "TaskList":
+    from smatter.tasks.lists import TaskList
+    from smatter.tasks.sampler import Sampler
+
+    return TaskList(name, Sampler(suite, settings, seed), n_tasks, shifts)
+
+
+def _range(text: str, option: str) -> "Range":
+    low, _, high = text.partition("-")
+    try:
+        return int(low), int(high or low)
+    except ValueError:
+        raise InvalidSuite(f"{option} {text[:80]!r} is neither a number nor a range such as 5-20") from None
+
+
+def _shifts(texts: list[str] | None) -> "tuple[Shift, ...]":
+    """`label-noise:rate=.2,kind=pairs` as shifts."""
+    from smatter.tasks.shifts.catalogue import parse_shifts
+
+    tables: list[dict[str, str | int | float]] = []
+    for text in texts or ():
+        name, _, rest = text.partition(":")
+        pairs = [pair.partition("=") for pair in rest.split(",") if pair]
+        tables.append({"shift": name, **{key.strip(): _value(value.strip()) for key, _, value in pairs}})
+    return parse_shifts(tables)
+
+
+def _value(text: str) -> str | int | float:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _summary(suite: "Suite") -> dict[str, Any]:
+    return {
+        "suite": suite.name,
+        "kind": suite.kind,
+        "n_domains": len(suite.domains),
+        "n_classes": sum(len(domain.classes) for domain in suite.domains),
+        "n_examples": sum(len(domain.store) for domain in suite.domains),
+    }
+
+
+def _domain(suite: "Suite", domain: "Domain") -> dict[str, Any]:
+    return {
+        "name": domain.name,
+        "title": domain.title,
+        "role": domain.role,
+        "n_classes": len(domain.classes),
+        "n_examples": len(domain.store),
+        "n_styles": len(domain.styles),
+        "styles": list(domain.styles),
+        "splits": {str(split): len(suite.classes(domain, split)) for split in SPLITS},
+        "packages": list(domain.packages),
+    }
+
+
+def _line(text: str, n_characters: int = 80) -> str:
+    """Text on one line that a terminal can show."""
+    line = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in " ".join(text.split()))
+    return line if len(line) <= n_characters else f"{line[: n_characters - 3]}..."
+
+
+@contextmanager
+def _told(as_json: bool) -> Iterator[list[str]]:
+    """Gathers warnings for the JSON; people, and whoever gets no result, read them on standard error."""
+    lines: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        is_done = False
+        try:
+            yield lines
+            is_done = True
+        finally:
+            lines += [str(each.message) for each in caught]
+            if not (as_json and is_done):
+                for line in lines:
+                    print(f"smatter: warning: {_line(line, 500)}", file=sys.stderr)
