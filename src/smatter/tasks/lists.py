@@ -90,7 +90,7 @@ class TaskList:
         return whole.hexdigest()
 
 
-def write_list(path: Path, tasks: TaskList) -> None:
+def write_list(path: str | Path, tasks: TaskList) -> None:
     """Freeze a list."""
     table = {
         "schema": 1,
@@ -103,7 +103,7 @@ def write_list(path: Path, tasks: TaskList) -> None:
         "n_tasks": tasks.n_tasks,
         "draws": tasks.digest,
     }
-    write_file(path, (json.dumps(table, indent=1) + "\n").encode())
+    write_file(Path(path), (json.dumps(table, indent=1) + "\n").encode())
 
 
 def is_list(path: Path) -> bool:
@@ -115,7 +115,7 @@ def is_list(path: Path) -> bool:
     return True
 
 
-def read_list(path: Path, suite: Suite, final: bool = False) -> TaskList:
+def read_list(path: str | Path, suite: Suite, final: bool = False) -> TaskList:
     """Open a frozen list and check that it still gives the tasks that it was frozen with.
 
     Args:
@@ -123,6 +123,7 @@ def read_list(path: Path, suite: Suite, final: bool = False) -> TaskList:
         suite: the suite that it was drawn from.
         final: true where the full comparison is made; lists kept for it stay closed to all else.
     """
+    path = Path(path)
     try:
         table = _Table.model_validate(read_small_json(path))
     except ValidationError as error:
