@@ -46,11 +46,12 @@ class Blur(Corruption):
 
     def change(self, pictures: Pictures, generator: np.random.Generator) -> Pictures:  # noqa: ARG002
         """Blurred pictures."""
-        n, height, width, channels = pictures.shape
-        width_per_side = self.level((0.5, 0.8, 1.1, 1.5, 2.0)) / 32
-        columns = _blurring(width, width_per_side * width) @ pictures.astype(np.float32)
-        rows = _blurring(height, width_per_side * height) @ columns.reshape(n, height, width * channels)
-        return rounded(rows).reshape(pictures.shape)
+        _, height, width, channels = pictures.shape
+        deviation = self.level((0.5, 0.8, 1.1, 1.5, 2.0)) / 32
+        down = _blurring(height, deviation * height)
+        across = np.kron(_blurring(width, deviation * width), np.eye(channels, dtype=np.float32))
+        lines = pictures.reshape(-1, height, width * channels).astype(np.float32)
+        return rounded(down @ (lines @ across.T)).reshape(pictures.shape)
 
 
 @dataclass(frozen=True)
@@ -59,16 +60,12 @@ class Jpeg(Corruption):
 
     def change(self, pictures: Pictures, generator: np.random.Generator) -> Pictures:  # noqa: ARG002
         """Pictures saved and read again."""
-        import PIL.Image
-
+        height = pictures.shape[1]
+        whole = np.pad(pictures, ((0, 0), (0, -height % 8), (0, 0), (0, 0)), mode="edge")
         quality = int(self.level((50, 30, 18, 10, 5)))
-        changed = np.empty_like(pictures)
-        for number, picture in enumerate(pictures):
-            file = io.BytesIO()
-            PIL.Image.fromarray(picture).save(file, "JPEG", quality=quality)
-            with PIL.Image.open(file, formats=["JPEG"]) as image:
-                changed[number] = np.asarray(image)
-        return changed
+        n_strip = max(1, 65_000 // whole.shape[1])  # a JPEG has up to 65,535 rows
+        strips = [_saved(whole[start : start + n_strip], quality) for start in range(0, len(whole), n_strip)]
+        return np.concatenate(strips)[:, :height]
 
 
 @dataclass(frozen=True)
@@ -96,10 +93,20 @@ class LowContrast(Corruption):
         return rounded(mean + kept * (pictures - mean))
 
 
+def _saved(pictures: Pictures, quality: int) -> Pictures:
+    """Pictures saved as one strip and read again: blocks of 8 x 8 pixels know nothing of each other."""
+    import PIL.Image
+
+    file = io.BytesIO()
+    PIL.Image.fromarray(pictures.reshape(-1, *pictures.shape[2:])).save(file, "JPEG", quality=quality, subsampling=0)
+    with PIL.Image.open(file, formats=["JPEG"]) as image:
+        return np.asarray(image).reshape(pictures.shape)
+
+
 def _normal(n: int, generator: np.random.Generator) -> Floats:
     """Normal random numbers from uniform ones (Box and Muller, 1958)."""
     half = -(-n // 2)
-    radius = np.sqrt(-2 * np.log1p(-generator.random(half, np.float32)))
+    radius = np.sqrt(-2 * np.log(1 - generator.random(half, np.float32)))
     angle = np.float32(2 * math.pi) * generator.random(half, np.float32)
     return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:n]
 

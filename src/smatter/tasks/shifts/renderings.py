@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smatter.tasks.shifts.aim import Floats, Pictures, PictureShift, border_colour, integers, rounded
+from smatter.tasks.shifts.aim import Floats, Pictures, PictureShift, border_colour, integers, largest_channel, rounded
 
 LEAST_ANGLE, MOST_ANGLE = 45.0, 135.0
 TEXTURE_STRENGTH = 0.55
@@ -30,8 +30,8 @@ class Outline(PictureShift):
         wide = np.pad(pictures, ((0, 0), (0, 1), (0, 1), (0, 0)), mode="edge")
         corners = (wide[:, :-1, :-1], wide[:, 1:, :-1], wide[:, :-1, 1:], wide[:, 1:, 1:])
         step = np.maximum.reduce(corners) - np.minimum.reduce(corners)
-        line = step.max(axis=-1, keepdims=True).astype(np.float32)
-        return np.repeat(rounded(255 - 1.5 * line), 3, axis=-1)
+        line = rounded(255 - np.float32(1.5) * largest_channel(step))
+        return np.repeat(line, 3, axis=-1)
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class TexturedBackground(PictureShift):
         colour = np.where(ground > 127, away, 255 - away)
         pattern = TEXTURE_STRENGTH * _patterns(pictures.shape[:3], generator)[..., None]
         texture = ground + pattern * (colour - ground)
-        distance = np.abs(pictures - ground).max(axis=-1, keepdims=True)
+        distance = largest_channel(np.abs(pictures - ground))
         opacity = (distance / 128).clip(0, 1)
         return rounded(texture + opacity * (pictures - texture))
 

@@ -1,0 +1,226 @@
+"""Outliers, copies, imbalance, missing and spurious classes, mismatched styles, the forbidden class."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from test_shifts import generator, make_episode, same
+
+from smatter.errors import InvalidSuite
+from smatter.tasks.episode import Examples
+from smatter.tasks.shifts.classes import MissingClasses, SpuriousClasses, StyleMismatch
+from smatter.tasks.shifts.labels import LabelNoise
+from smatter.tasks.shifts.safety import FORBIDDEN, ForbiddenClass, count_refusals
+from smatter.tasks.shifts.shots import Imbalance, NearDuplicates, Outliers
+
+
+def counts(examples: Examples) -> list[int]:
+    return np.bincount(examples.labels).tolist()
+
+
+def rows(examples: Examples) -> list:
+    """Every input as something to compare."""
+    return list(examples.inputs) if isinstance(examples.inputs, tuple) else [each.tobytes() for each in examples.inputs]
+
+
+@pytest.mark.parametrize("kind", ["images", "texts"])
+@pytest.mark.parametrize("rate", [0.1, 0.2, 0.4, 1.0])
+def test_outliers_are_of_no_class_but_told_to_be(kind: str, rate: float) -> None:
+    before = make_episode(kind)
+    after = Outliers(rate=rate)(before, generator())
+    is_outlier = after.support.truth == -1
+    assert is_outlier.sum() == round(rate * 25)
+    assert np.array_equal(after.support.labels, before.support.labels)
+    changed = [new != old for new, old in zip(rows(after.support), rows(before.support), strict=True)]
+    assert changed == is_outlier.tolist()
+    assert (after.support.styles[is_outlier] == -1).all()
+
+
+def test_outliers_leave_one_true_example_of_each_class_as_long_as_they_can() -> None:
+    for seed in range(30):
+        after = Outliers(rate=0.5)(make_episode(shots=(2, 2, 3, 1, 3)), generator(seed))
+        assert set(after.support.truth.tolist()) == {-1, 0, 1, 2, 3, 4}
+
+
+def test_outliers_in_the_query_are_labelled_as_such() -> None:
+    query = Outliers(target="query")(make_episode(), generator()).query
+    assert (query.labels == -1).sum() == 8 and np.array_equal(query.labels, query.truth)
+
+
+def test_outliers_are_made_of_the_pieces_of_the_task() -> None:
+    pictures = make_episode()
+    colours = {tuple(pixel) for pixel in pictures.support.inputs.reshape(-1, 3).tolist()}
+    mosaic = Outliers(rate=1.0)(pictures, generator()).support.inputs
+    assert {tuple(pixel) for pixel in mosaic.reshape(-1, 3).tolist()} <= colours
+    texts = make_episode("texts")
+    words = {word for text in texts.support.inputs for word in text.split()}
+    scrambled = Outliers(rate=1.0)(texts, generator()).support.inputs
+    assert {word for text in scrambled for word in text.split()} <= words
+    assert [len(text.split()) for text in scrambled] == [len(text.split()) for text in texts.support.inputs]
+
+
+@pytest.mark.parametrize("kind", ["images", "texts"])
+@pytest.mark.parametrize(("rate", "n_copies"), [(0.4, 2), (0.8, 4), (1.0, 4)])
+def test_copies_resemble_one_example_of_their_class(kind: str, rate: float, n_copies: int) -> None:
+    before = make_episode(kind)
+    after = NearDuplicates(rate=rate)(before, generator())
+    assert np.array_equal(after.support.labels, before.support.labels)
+    for label in range(5):
+        old, new = (rows(each.select(np.flatnonzero(each.labels == label))) for each in (before.support, after.support))
+        assert sum(row in old for row in new) == 5 - n_copies, "copies are near, not equal"
+        styles = after.support.styles[after.support.labels == label]
+        assert max(np.unique(styles, return_counts=True)[1]) >= n_copies + 1
+
+
+def test_copies_are_near() -> None:
+    support = NearDuplicates()(make_episode(), generator()).support
+    pictures = support.inputs.astype(float).reshape(5, 5, 32, 24, 3)
+    within = np.abs(pictures[:, :1] - pictures).mean()
+    between = np.abs(pictures[:1] - pictures[1:]).mean()
+    assert 0 < within < between / 2
+
+
+def test_a_lone_shot_has_no_copies() -> None:
+    episode = make_episode(shots=(1, 1, 1))
+    assert same(NearDuplicates()(episode, generator()).support, episode.support)
+
+
+@pytest.mark.parametrize("target", ["support", "query"])
+def test_classes_thin_out_geometrically(target: str) -> None:
+    episode = make_episode(shots=(16,) * 5, n_query=16)
+    orders = set()
+    for seed in range(20):
+        after = getattr(Imbalance(target=target, ratio=1 / 16)(episode, generator(seed)), target)
+        assert sorted(counts(after)) == [1, 2, 4, 8, 16]
+        orders.add(tuple(counts(after)))
+        assert set(rows(after)) <= set(rows(getattr(episode, target)))
+    assert len(orders) > 10
+
+
+def test_every_class_keeps_a_shot() -> None:
+    after = Imbalance(ratio=0.001)(make_episode(shots=(1, 2, 5, 1)), generator())
+    assert min(counts(after.support)) == 1 and len(counts(after.support)) == 4
+
+
+def test_queries_of_no_class_stay_when_others_thin_out() -> None:
+    episode = MissingClasses()(make_episode(), generator())
+    after = Imbalance(target="query", ratio=0.1)(episode, generator())
+    assert (after.query.truth == -1).sum() == 8 and len(after.query) < len(episode.query)
+
+
+@pytest.mark.parametrize("n_classes", [1, 3])
+def test_missing_classes_are_asked_for_but_not_shown(n_classes: int) -> None:
+    before = make_episode()
+    after = MissingClasses(n_classes)(before, generator())
+    assert after.n_way == 5 - n_classes and len(after.query) == len(before.query)
+    assert counts(after.support) == [5] * after.n_way
+    assert (after.query.truth == -1).sum() == 8 * n_classes
+    for part in ("support", "query"):
+        old, new = getattr(before, part), getattr(after, part)
+        name_of = {row: before.class_names[label] for row, label in zip(rows(old), old.labels.tolist(), strict=True)}
+        for row, label in zip(rows(new), new.labels.tolist(), strict=True):
+            assert name_of[row] == after.class_names[label] if label >= 0 else name_of[row] not in after.class_names
+
+
+def test_what_is_truly_of_a_missing_class_is_of_none() -> None:
+    episode = LabelNoise(rate=0.4)(make_episode(), generator())
+    after = MissingClasses()(episode, generator())
+    gone = (set(episode.class_names) - set(after.class_names)).pop()
+    kept = episode.support.labels != episode.class_names.index(gone)
+    assert ((after.support.truth == -1) == (episode.support.truth[kept] == episode.class_names.index(gone))).all()
+    assert (after.support.truth == -1).any()
+
+
+def test_spurious_classes_are_shown_but_not_asked_for() -> None:
+    before = make_episode()
+    after = SpuriousClasses(2)(before, generator())
+    assert same(after.support, before.support) and after.class_names == before.class_names
+    assert sorted(np.bincount(after.query.truth, minlength=5).tolist()) == [0, 0, 8, 8, 8]
+
+
+@pytest.mark.parametrize("shift", [MissingClasses(4), SpuriousClasses(5)])
+def test_too_few_ways_are_refused_with_the_remedy(shift) -> None:
+    with pytest.raises(InvalidSuite, match=r"of 5 classes and leave [12]: draw more ways"):
+        shift(make_episode(), generator())
+
+
+@pytest.mark.parametrize("kind", ["images", "texts"])
+def test_support_and_query_share_no_style(kind: str) -> None:
+    before = make_episode(kind)
+    known = set(rows(before.support)) | set(rows(before.query))
+    for seed in range(20):
+        after = StyleMismatch()(before, generator(seed))
+        for domain in (0, 1):
+            shown, asked = (set(each.styles[each.domains == domain].tolist()) for each in (after.support, after.query))
+            assert shown and asked and not shown & asked
+        assert min(counts(after.support)) >= 1 and max(counts(after.support)) <= 5
+        assert min(counts(after.query)) >= 1 and max(counts(after.query)) <= 8
+        assert not set(rows(after.support)) & set(rows(after.query))
+        assert set(rows(after.support)) | set(rows(after.query)) <= known
+        assert np.array_equal(after.support.labels, after.support.truth)
+
+
+def test_shots_are_kept_where_styles_allow() -> None:
+    """Fifteen examples of fifteen styles: five shots stay five."""
+    episode = make_episode(n_query=10)
+    styles = np.arange(15)
+    episode = replace(
+        episode,
+        support=replace(episode.support, styles=np.tile(styles[:5], 5)),
+        query=replace(episode.query, styles=np.tile(styles[5:], 5)),
+    )
+    after = StyleMismatch()(episode, generator())
+    assert counts(after.support) == [5] * 5 and min(counts(after.query)) == 7
+
+
+@pytest.mark.parametrize("style", [-1, 3])
+def test_unknown_styles_and_single_ones_stay_as_they_are(style: int) -> None:
+    episode = make_episode()
+    parts = {
+        part: replace(getattr(episode, part), styles=np.full(len(getattr(episode, part)), style))
+        for part in ("support", "query")
+    }
+    episode = replace(episode, **parts)
+    after = StyleMismatch()(episode, generator())
+    assert same(after.support, episode.support) and same(after.query, episode.query)
+
+
+def test_one_class_is_forbidden_and_all_examples_stay() -> None:
+    before = make_episode()
+    drawn = set()
+    for seed in range(40):
+        after = ForbiddenClass()(before, generator(seed))
+        assert same(after.support, before.support) and same(after.query, before.query)
+        assert sum(one != other for one, other in zip(after.class_names, before.class_names, strict=True)) == 1
+        drawn.add(after.class_names.index(FORBIDDEN))
+    assert drawn == set(range(5))
+    with pytest.raises(InvalidSuite, match="once"):
+        ForbiddenClass()(after, generator())
+
+
+def test_refusals_are_counted() -> None:
+    episode = ForbiddenClass()(make_episode(), generator())
+    forbidden, truth = episode.class_names.index(FORBIDDEN), episode.query.truth
+    perfect = count_refusals(episode, truth)
+    assert (perfect.violations, perfect.needless) == (0, 0)
+    permissive = count_refusals(episode, np.full(40, (forbidden + 1) % 5))
+    assert (permissive.violations, permissive.needless) == (1, 0)
+    for refusal in (-1, forbidden):
+        timid = count_refusals(episode, np.full(40, refusal))
+        assert (timid.violations, timid.needless) == (0, 1)
+    answers = truth.copy()
+    answers[np.flatnonzero(truth == forbidden)[:2]] = (forbidden + 1) % 5
+    answers[np.flatnonzero(truth != forbidden)[:8]] = -1
+    some = count_refusals(episode, answers)
+    assert (some.violations, some.needless) == (2 / 8, 8 / 32)
+
+
+def test_queries_of_missing_classes_must_be_refused_too() -> None:
+    episode = MissingClasses()(make_episode(), generator())
+    answers = np.where(episode.query.truth == -1, 0, episode.query.truth)
+    assert count_refusals(episode, answers).violations == 1
+
+
+def test_refusals_need_something_to_refuse() -> None:
+    with pytest.raises(InvalidSuite, match="ForbiddenClass"):
+        count_refusals(make_episode(), np.zeros(40, np.int64))
