@@ -57,12 +57,16 @@ class Checkpoint:
         return load_file(self.folder / "model.safetensors")
 
 
-def tiny_model(architecture: str, *, bare: bool = False, seed: int = 0) -> PreTrainedModel:
-    """A model in which no two tensors are alike, norms included, so that a wrong name cannot go unnoticed."""
+def build(maker: Callable[[], PreTrainedModel]) -> PreTrainedModel:
     with warnings.catch_warnings():
         # The code of DeBERTa in transformers decorates functions with torch.jit.script.
         warnings.filterwarnings("ignore", message="`torch.jit.script` is deprecated", category=DeprecationWarning)
-        model = HEAD_MODELS[architecture]()
+        return maker()
+
+
+def tiny_model(architecture: str, *, bare: bool = False, seed: int = 0) -> PreTrainedModel:
+    """A model in which no two tensors are alike, norms included, so that a wrong name cannot go unnoticed."""
+    model = build(HEAD_MODELS[architecture])
     if bare:
         model = type(model.base_model)(model.config)
     generator = torch.Generator().manual_seed(seed)
