@@ -111,3 +111,10 @@ def test_the_order_of_examples_does_not_matter() -> None:
 def test_one_class_cannot_be_confused() -> None:
     with pytest.raises(InvalidSuite, match="more ways"):
         LabelNoise()(make_episode(shots=(5,)), generator())
+
+
+@pytest.mark.parametrize(("kind", "told"), [("random", "001121020"), ("pairs", "001120020")])
+def test_later_versions_change_the_same_labels(kind: str, told: str) -> None:
+    """Frozen lists do not notice a changed shift; this does."""
+    labels = LabelNoise(rate=0.4, kind=kind)(make_episode(shots=(2, 3, 4)), generator(1)).support.labels
+    assert "".join(map(str, labels.tolist())) == told
