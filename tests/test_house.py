@@ -7,6 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from small_suites import picture_suite, write_tree
+
+from smatter.tasks.packed import write_packed
 
 SOURCE = Path(__file__).parents[1] / "src" / "smatter"
 ORDER = [
@@ -75,6 +78,15 @@ def test_help_and_list_import_no_torch(make_library) -> None:
     library = make_library()
     for words in (["--help"], ["library", "--help"], ["library", "list", str(library.folder)]):
         loaded = imported_modules(f"from smatter.cli.main import main; assert main({words!r}) == 0")
+        assert not loaded & HEAVY, words
+
+
+def test_suites_are_shown_and_drawn_from_without_torch(tmp_path: Path) -> None:
+    write_packed(tmp_path / "suite", picture_suite())
+    suite, tree = str(tmp_path / "suite"), str(write_tree(tmp_path / "tree", {"photo": "abc", "sketch": "abc"}))
+    task = ["--split", "all", "--way", "2", "--shot", "1", "-o", str(tmp_path / "out")]
+    for words in (["list"], ["show", suite], ["show", tree], ["task", tree, *task]):
+        loaded = imported_modules(f"from smatter.cli.main import main; assert main({['suite', *words]!r}) == 0")
         assert not loaded & HEAVY, words
 
 

@@ -107,7 +107,7 @@ class Sampler:
                 raise InvalidSuite(
                     f"suite {suite.name!r} has {len(self._pools[role])} {role} domains with {self._fewest} classes of "
                     f"{settings.n_shot[1] + 1} examples in split {settings.split!r}, {settings.n_domains[1]} are "
-                    "needed: ask for fewer ways, shots or domains, another role or another split"
+                    "needed: ask for fewer ways, shots or domains, or for split 'all' if nothing was trained on them"
                 )
 
     @property
