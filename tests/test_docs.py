@@ -28,7 +28,7 @@ def commands(page: Path) -> list[str]:
 @pytest.mark.parametrize("command", sorted({line for page in PAGES for line in commands(page)}))
 def test_commands_and_their_options_exist(command: str, capsys) -> None:
     words = shlex.split(command.replace("[", "").replace("]", ""))[1:]
-    for name in words[1].split("|") if words[0] == "library" else [""]:
+    for name in words[1].split("|") if words[0] in ("library", "suite") else [""]:
         assert main([words[0], *([name] if name else []), "--help"]) == 0
         help_text = capsys.readouterr().out
         for option in (word for word in words if word.startswith("-")):

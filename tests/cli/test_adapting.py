@@ -8,6 +8,7 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from small_suites import write_tree
 from transformers import ViTConfig, ViTForImageClassification
 
 import smatter
@@ -57,6 +58,18 @@ def test_evidence_from_a_folder_to_a_checkpoint(place: Path, capsys, tmp_path: P
     arena = smatter.open_library(place / "shelf").compose(recipe).tensors()
     out = load_file(tmp_path / "out" / "model.safetensors")
     assert all(torch.equal(out[name], tensor) for name, tensor in arena.items())
+
+
+def test_a_task_of_a_suite_is_adapted_to_alike_from_files_and_from_memory(place: Path, capsys, tmp_path: Path) -> None:
+    tree = write_tree(tmp_path / "tree", {"photo": "abc", "sketch": "abc"}, n_each=4)
+    task = run(capsys, "suite", "task", tree, "--split", "all", "--way", 3, "--shot", 2, "-o", tmp_path / "task")
+    told = run(capsys, "adapt", place / "shelf", task["support"])
+    sampler = smatter.Sampler(smatter.open_suite(tree), smatter.SamplerSettings("all", n_way=(3, 3), n_shot=(2, 2)))
+    episode = sampler.episode(0)
+    adapted = smatter.adapt(place / "shelf", smatter.support_of(episode))
+    assert told["loss"] == pytest.approx(adapted.loss, rel=1e-4)
+    names = adapted.predict([Image.fromarray(picture) for picture in episode.query.inputs]).names
+    assert len(names) == len(episode.query) and set(names) <= set(episode.class_names)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from small_suites import picture, write_tree
+from small_suites import picture_suite, write_tree
 
 import smatter
 from smatter.cli.main import main
@@ -43,8 +43,6 @@ def test_show_tells_domains_roles_splits_and_what_was_left_out(tree: Path, capsy
 
 
 def test_show_tells_packages_and_licences(tmp_path: Path, capsys) -> None:
-    from small_suites import picture_suite
-
     write_packed(tmp_path / "suite", picture_suite())
     told = run(capsys, "suite", "show", tmp_path / "suite")
     assert told["packages"][0]["licence"] == "MIT" and told["domains"][0]["styles"] == ["a", "b"]
@@ -185,10 +183,3 @@ def test_what_was_left_out_is_told_before_a_refusal(tmp_path: Path, capsys) -> N
         assert main(["suite", "show", str(tmp_path / "tree"), *more]) == 2
         lines = capsys.readouterr().err.splitlines()
         assert "x.png" in lines[0] and "warning" in lines[0] and "one class, 'a'" in lines[-1]
-
-
-def test_a_task_from_a_suite_is_one_that_adapting_takes(tree: Path, tmp_path: Path, capsys) -> None:
-    picture(0).save(tmp_path / "unused.png")
-    told = run(capsys, "suite", "task", tree, "--split", "all", "--shot", 2, "-o", tmp_path / "task")
-    support = smatter.read_support(told["support"])
-    assert support.class_sizes == (2,) * 5 and support.kind == "images"
