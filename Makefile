@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 TORCH := torch==2.13.0
 
-.PHONY: demo test test-slow check lint types format clean bench-%
+.PHONY: demo test test-slow check lint types format suite sources clean bench-%
 
 demo: .venv/user
 	$(BIN)/smatter demo
@@ -30,6 +30,15 @@ format: .venv/developer
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The pictures of Signs, from the registries' packages, and its lists of tasks; both ship with the repository.
+suite: .venv/developer
+	$(BIN)/python tools/signs/build.py --cache .build/signs -o src/smatter/shipped/signs
+	$(BIN)/python tools/signs/freeze.py
+
+# The base and the specialists of Signs; they ship with the repository. Goes on where it was stopped.
+sources: .venv/developer
+	$(BIN)/python tools/sources/build.py --work .build/sources -o src/smatter/shipped/signs-library
+
 bench-%: .venv/developer
 	$(BIN)/python benchmarks/$*.py
 
@@ -49,4 +58,4 @@ bench-%: .venv/developer
 	@touch $@
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .bench smatter-demo
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .bench .build smatter-demo

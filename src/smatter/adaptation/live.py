@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -114,6 +115,10 @@ class LiveMixture:
         if kind == "images":
             return {"pixel_values": self._preprocessing.pixels(inputs)}
         return self._tokenizer.tokens(inputs)
+
+    def pictures(self, values: np.ndarray[Any, np.dtype[np.uint8]]) -> Tensor:
+        """Pictures of one size, (n, height, width, 3), as prepared pixels."""
+        return self._preprocessing.scaled(values)
 
     def rows(self, support: Support, generator: torch.Generator | None = None, n_views: int = N_VIEWS) -> Rows:
         """The rows of a support set; the only example of a class becomes several views.

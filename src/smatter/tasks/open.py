@@ -8,12 +8,17 @@ from pathlib import Path
 from smatter.errors import InvalidSuite, NotFound, SmatterError
 from smatter.tasks.assemble import Omissions, hold_out
 from smatter.tasks.folders import find_files, read_folders
+from smatter.tasks.lists import TaskList, read_list
 from smatter.tasks.packed import is_packed, read_packed
 from smatter.tasks.suite import Suite
 from smatter.tasks.tables import read_table
 
 SHIPPED = Path(__file__).parents[1] / "shipped"
 """Suites that come with the package, a folder each."""
+
+
+LISTS = "lists"
+"""Folder of a shipped suite with its frozen lists of tasks."""
 
 
 def shipped_suites() -> tuple[str, ...]:
@@ -60,6 +65,15 @@ def open_suite(
             raise
         omitted.warn()
     return hold_out(suite, ood) if ood else suite
+
+
+def open_list(suite: str, name: str, final: bool = False) -> TaskList:
+    """Open a frozen list of tasks that is shipped with a suite; see `read_list`."""
+    path = SHIPPED / suite / LISTS / f"{name}.json"
+    if not path.exists():
+        known = ", ".join(sorted(each.stem for each in path.parent.glob("*.json"))) or "none"
+        raise NotFound(f"no list {name!r} is shipped with {suite!r}; there are: {known}")
+    return read_list(path, open_suite(suite), final)
 
 
 def n_files(where: str | Path) -> int:

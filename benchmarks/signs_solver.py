@@ -1,0 +1,155 @@
+"""Mixing on Signs: the solver and evidence routing beside uniform weights and single sources, on validation tasks.
+
+    python benchmarks/signs_solver.py [--quick] [--tasks N]
+
+Tasks come from frozen validation lists: inside the domains that sources learnt from, from domains held out as a whole,
+and with classes of two or three domains at once; with 1, 2 and 5 shots. Beside the methods stands what hindsight gives:
+the best single source by its accuracy on the queries, and the hull, whose weights are optimised on the queries' labels.
+"""
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from multiprocessing import get_context
+
+from common import PLAIN_PROCESS, Rows, machine, show, stage, write_result
+
+os.environ |= PLAIN_PROCESS
+
+import torch
+from torch import Tensor
+
+from smatter.adaptation.evidence import gather_evidence
+from smatter.adaptation.live import LiveMixture
+from smatter.adaptation.live import Rows as SupportRows
+from smatter.adaptation.network_loss import MixtureLoss
+from smatter.adaptation.solver import SolverSettings, solve_live
+from smatter.backbones.heads import class_sums, prototype_logits
+from smatter.compose.mixture import Mixture
+from smatter.library.library import open_library
+from smatter.scores.intervals import mean_interval, paired_difference
+from smatter.solve.frank_wolfe import FrankWolfe, uniform
+from smatter.solve.loop import run
+from smatter.tasks.lists import TaskList
+from smatter.tasks.open import SHIPPED, open_list
+from smatter.tasks.support import Support
+
+NAME = "signs_solver"
+KINDS, SHOTS = ("id", "ood", "mixed"), (1, 2, 5)
+METHODS = ("solver", "evidence", "best_by_support", "best_hindsight", "uniform", "base", "hull_on_queries")
+HULL_STEPS = 15
+Scores = dict[str, float]
+
+
+@cache
+def live() -> LiveMixture:
+    """One network for each process."""
+    torch.set_num_threads(1)
+    return LiveMixture(open_library(SHIPPED / "signs-library"))
+
+
+@cache
+def tasks(kind: str, shots: int) -> TaskList:
+    return open_list("signs", f"validation-{kind}-{shots}")
+
+
+@dataclass(frozen=True)
+class QueryRows(SupportRows):
+    """The support set, then the queries, which are scored against its prototypes: a loss that only hindsight knows."""
+
+    n_support: int = 0
+
+    def losses(self, features: Tensor) -> Tensor:
+        prototypes = class_sums(features[: self.n_support], self.labels[: self.n_support], self.n_classes)
+        logits = prototype_logits(features[self.n_support :], prototypes)
+        return torch.nn.functional.cross_entropy(logits, self.labels[self.n_support :], reduction="none")
+
+
+def score(kind: str, shots: int, index: int) -> Scores:
+    """Accuracy of every method on one task, in percent."""
+    network = live()
+    library, prepare = network.library, network.pictures
+    episode = tasks(kind, shots).episode(index)
+    support, queries = prepare(episode.support.inputs), prepare(episode.query.inputs)
+    labels, truth = torch.from_numpy(episode.support.labels), torch.from_numpy(episode.query.labels)
+
+    def accuracy(mixture: Mixture) -> float:
+        network.compose(mixture)
+        features = network.features({"pixel_values": torch.cat([support, queries])})
+        prototypes = class_sums(features[: len(support)], labels, episode.n_way)
+        predicted = prototype_logits(features[len(support) :], prototypes).argmax(dim=1)
+        return 100 * float((predicted == truth).double().mean())
+
+    rows = network.rows(Support.of(support, labels))
+    evidence = gather_evidence(network, rows)
+    singles = {name: accuracy(Mixture.of({name: 1.0})) for name in library.names}
+    both = torch.cat([labels, truth])
+    pixels = {"pixel_values": torch.cat([support, queries])}
+    hindsight = QueryRows(pixels, both, torch.arange(len(both)), episode.n_way, len(labels))
+    hull = MixtureLoss(network, hindsight)
+    start = uniform(1, 1, len(library.names), torch.zeros(1, dtype=torch.float64))
+    best = run(FrankWolfe(1e-3, "vanilla"), hull, start, HULL_STEPS).point
+    return {
+        "solver": accuracy(solve_live(network, rows, SolverSettings()).mixture),
+        "evidence": accuracy(evidence.mixture),
+        "best_by_support": singles[evidence.best],
+        "best_hindsight": max(singles.values()),
+        "uniform": accuracy(Mixture.of(dict.fromkeys(library.names, 1 / len(library.names)))),
+        "base": singles["base"],
+        "hull_on_queries": accuracy(hull.mixture(best)),
+        **{f"source {name}": value for name, value in singles.items()},
+    }
+
+
+def all_scores(n_tasks: int, progress: Callable[[], None]) -> dict[tuple[str, int], list[Scores]]:
+    """Every task of every list, by two processes; the result does not depend on who did what."""
+    jobs = [(kind, shots, index) for kind in KINDS for shots in SHOTS for index in range(n_tasks)]
+    found: dict[tuple[str, int], list[Scores]] = {}
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        for (kind, shots, _), scores in zip(jobs, pool.map(score, *zip(*jobs, strict=True), chunksize=4), strict=True):
+            found.setdefault((kind, shots), []).append(scores)
+            progress()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="four tasks of each list, about a minute")
+    parser.add_argument("--tasks", type=int, default=200, help="tasks of each list")
+    options = parser.parse_args()
+    n_tasks = 4 if options.quick else options.tasks
+    begin = time.perf_counter()
+    with stage("tasks", n_tasks * len(KINDS) * len(SHOTS)) as tick:
+        found = all_scores(n_tasks, tick)
+    rows: Rows = []
+    figures: dict[str, float] = {"tasks_per_list": n_tasks}
+    for kind in KINDS:
+        for shots in (*SHOTS, "all"):
+            some = [each for (k, s), scores in found.items() if k == kind and shots in (s, "all") for each in scores]
+            solver = [each["solver"] for each in some]
+            for method in METHODS:
+                values = [each[method] for each in some]
+                mean, against = mean_interval(values), paired_difference(solver, values)
+                rows.append(
+                    {
+                        "kind": kind, "shots": shots, "method": method, "accuracy": mean.mean, "low": mean.low,
+                        "high": mean.high, "solver_minus_it": against.mean, "solver_minus_it_low": against.low,
+                        "solver_minus_it_high": against.high,
+                    }
+                )  # fmt: skip
+                if shots == "all":
+                    figures[f"{kind}_{method}"] = mean.mean
+        figures[f"{kind}_headroom"] = figures[f"{kind}_hull_on_queries"] - max(
+            figures[f"{kind}_solver"], figures[f"{kind}_evidence"]
+        )
+    show("methods", rows)
+    packages = ("torch", "transformers", "numpy")
+    write_result(NAME, figures, {"methods": rows}, machine(packages, 1), time.perf_counter() - begin, options.quick)
+
+
+if __name__ == "__main__":
+    main()

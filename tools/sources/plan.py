@@ -1,0 +1,46 @@
+"""Which sources there are, what each learns from, and for how long."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from smatter.train.supervised import TrainingSettings
+
+CONFIG: dict[str, Any] = {
+    "model_type": "convnext", "num_channels": 3, "patch_size": 2, "num_stages": 3, "hidden_sizes": [48, 96, 192],
+    "depths": [2, 2, 2], "image_size": 32, "drop_path_rate": 0.0,
+}  # fmt: skip
+"""Three stages with layer norms, 0.9 M parameters."""
+
+PREPROCESSOR = {
+    "do_resize": True, "size": {"height": 32, "width": 32}, "do_rescale": True, "rescale_factor": 1 / 255,
+    "do_normalize": True, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5],
+}  # fmt: skip
+
+SPECIALISTS: dict[str, tuple[str, ...]] = {
+    "latin": ("latin-print", "latin-hand", "latin-display"),
+    "alphabets": ("cyrillic", "greek", "hebrew"),
+    "syllables": ("devanagari", "kana"),
+    "emoji": ("emoji-kinds", "emoji-people"),
+    "symbols": ("icons-line", "flags"),
+}
+"""Domains of each specialist."""
+
+BASE = TrainingSettings(n_steps=2400, batch_size=96, learning_rate=3e-3)
+TUNING = TrainingSettings(n_steps=700, batch_size=96, learning_rate=1e-3, warm_up=0.1)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One source to train.
+
+    Args:
+        name: of the source.
+        domains: that it learns from.
+        settings: how.
+        start: source to begin with; from nothing where there is none.
+    """
+
+    name: str
+    domains: tuple[str, ...]
+    settings: TrainingSettings
+    start: str | None = None
