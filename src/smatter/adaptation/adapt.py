@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -13,13 +14,18 @@ from torch import Tensor
 from smatter.adaptation.evidence import Evidence, gather_evidence
 from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.solver import NetworkSolution, SolverSettings, solve_live
-from smatter.backbones.heads import class_sums, prototype_logits
+from smatter.backbones.classifier import Classifier
+from smatter.backbones.fitted_heads import HEADS, held_out_accuracy
+from smatter.backbones.network import Inputs
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
-from smatter.errors import InvalidSupport
+from smatter.errors import InvalidSettings, InvalidSupport
 from smatter.library.library import Library, open_library
 from smatter.library.recipes import write_recipe
 from smatter.tasks.support import Support, check_inputs, gather, read_support
+
+HeadName = Literal["prototype", "ridge", "logistic", "linear"]
+"""How classes are told apart: by a head fitted to the examples' features, or `linear`, the checkpoints' own."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +34,7 @@ class Predictions:
 
     Args:
         class_names: names of the classes, one per column.
-        probabilities: (n_inputs, n_classes); the softmax of scaled cosines, not calibrated.
+        probabilities: (n_inputs, n_classes); the softmax of the head's scores, not calibrated.
     """
 
     class_names: tuple[str, ...]
@@ -45,11 +51,13 @@ class Adapted:
 
     Args:
         live: the network, with the task's weights in it.
-        support: the examples; their features are the head.
+        support: the examples, to which the head is fitted.
         recipe: what rebuilds the weights.
         evidence: leave-one-out loss of each source.
         loss: leave-one-out loss of the adapted network.
         solution: what the solver found, if it ran.
+        head: which head is fitted; of no importance with a classifier.
+        classifier: the checkpoints' own head, to use instead of a fitted one.
     """
 
     def __init__(
@@ -60,17 +68,34 @@ class Adapted:
         evidence: Evidence,
         loss: float,
         solution: NetworkSolution | None = None,
+        head: HeadName = "prototype",
+        classifier: Classifier | None = None,
     ) -> None:
         self.recipe, self.evidence, self.loss, self.solution = recipe, evidence, loss, solution
-        self.class_names = support.class_names
-        self._live, self._kind = live, support.kind
-        features = live.features(live.prepare(support.inputs, support.kind))
-        self._prototypes = class_sums(features, torch.tensor(support.labels), len(support.class_names))
+        self.class_names, self.head = support.class_names, head
+        self._live, self._classifier = live, classifier
+        self._inputs, self._labels = live.prepare(support.inputs, support.kind), torch.tensor(support.labels)
+        if classifier:
+            classifier.use(live.library.compose(recipe).tensors())
+        else:
+            self._features = live.features(self._inputs)
+            self._head = HEADS[head](self._features, self._labels, len(self.class_names))
 
     @property
     def mixture(self) -> Mixture:
         """The weights of the sources."""
         return self.recipe.mixture
+
+    @cached_property
+    def held_out_accuracy(self) -> float:
+        """Share of the examples that are recognised by a head that has not seen them; NaN if no class has two.
+
+        The weights of the sources have seen them, so new examples may be harder.
+        """
+        if self._classifier:
+            hits = self._logits(self._inputs).argmax(dim=1) == self._labels
+            return float(hits.double().mean())
+        return held_out_accuracy(HEADS[self.head], self._features, self._labels, len(self.class_names))
 
     def predict(self, inputs: Sequence[Any] | Tensor) -> Predictions:
         """Name the class of each input: pictures (or their paths), texts, or a prepared tensor."""
@@ -80,12 +105,17 @@ class Adapted:
         if not len(values):
             return Predictions(self.class_names, torch.zeros(0, len(self.class_names)))
         check_inputs(values, kind)
-        features = self._live.features(self._live.prepare(values, kind))
-        return Predictions(self.class_names, prototype_logits(features, self._prototypes).softmax(dim=1))
+        logits = self._logits(self._live.prepare(values, kind))
+        return Predictions(self.class_names, logits.softmax(dim=1))
 
     def save(self, path: str | Path) -> None:
         """Write the recipe; an existing file is replaced in one step."""
         write_recipe(path, self.recipe)
+
+    def _logits(self, inputs: Inputs) -> Tensor:
+        if self._classifier:
+            return self._classifier.logits(inputs)
+        return self._head.logits(self._live.features(inputs))
 
 
 def adapt(
@@ -95,6 +125,7 @@ def adapt(
     temperature: float | None = None,
     generator: torch.Generator | None = None,
     progress: Callable[[int], None] | None = None,
+    head: HeadName = "prototype",
 ) -> Adapted:
     """Fit a library to a task.
 
@@ -105,15 +136,22 @@ def adapt(
         temperature: of evidence routing, 0.1 by default and lower for more than four sources; settings have their own.
         generator: source of randomness of the views of one-shot classes; a fixed one by default.
         progress: told each source and each step.
+        head: how classes are told apart; weights are found with prototypes whatever it is.
     """
+    if head not in get_args(HeadName):
+        raise InvalidSettings(f"unknown head {head!r}: use {', '.join(get_args(HeadName))}")
     library = library if isinstance(library, Library) else open_library(library)
     support = support if isinstance(support, Support) else read_support(support)
     live = LiveMixture(library)
+    classifier = Classifier(live.network, library.specs, support.class_names) if head == "linear" else None
     rows = live.rows(support, generator)
     if solve:
         settings = solve if isinstance(solve, SolverSettings) else SolverSettings(temperature=temperature)
         solution = solve_live(live, rows, settings, progress)
-        return Adapted(live, support, solution.recipe, solution.evidence, solution.losses[-1], solution)
+        return Adapted(
+            live, support, solution.recipe, solution.evidence, solution.losses[-1], solution, head, classifier
+        )
     evidence = gather_evidence(live, rows, temperature, progress)
     live.compose(evidence.mixture)
-    return Adapted(live, support, library.recipe(evidence.mixture), evidence, live.loss(rows))
+    recipe = library.recipe(evidence.mixture)
+    return Adapted(live, support, recipe, evidence, live.loss(rows), None, head, classifier)

@@ -227,8 +227,8 @@ def _sections(tensor: str, shape: tuple[int, ...], axis: int, widths: tuple[int,
 
 def _n_heads(config: Mapping[str, Any]) -> tuple[int, int]:
     """Heads of queries, and of keys and values."""
-    n_queries = next((config[name] for name in _N_HEADS if name in config), None)
-    n_heads = config.get("num_key_value_heads") or n_queries
+    n_queries: Any = next((config[name] for name in _N_HEADS if name in config), None)
+    n_heads: Any = config.get("num_key_value_heads") or n_queries
     are_numbers = isinstance(n_queries, int) and isinstance(n_heads, int)
     if are_numbers and 0 < n_heads <= n_queries and n_queries % n_heads == 0:
         return n_queries, n_heads

@@ -1,4 +1,4 @@
-"""Heads without training: cosine prototypes, and the leave-one-out loss that judges a network by them."""
+"""Cosine prototypes, and the leave-one-out loss that judges a network by them; other heads are in `fitted_heads`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """`smatter adapt` and `smatter solve`: labelled examples to a recipe."""
 
+import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -31,6 +32,10 @@ Temperature = Annotated[
         help="Of evidence routing: lower trusts the best source more. By default 0.1, lower above four sources."
     ),
 ]
+Head = Literal["prototype", "ridge", "logistic", "linear"]
+HeadOption = Annotated[
+    Head, typer.Option("--head", help="How classes are told apart; linear is the checkpoints' own classifier.")
+]
 
 
 def adapt(
@@ -38,6 +43,7 @@ def adapt(
     support: Examples,
     output: Output = None,
     temperature: Temperature = None,
+    head: HeadOption = "prototype",
     replace: Replace = False,
     as_json: Json = False,
 ) -> None:
@@ -45,7 +51,7 @@ def adapt(
     from smatter.adaptation.evidence import check_temperature
 
     check_temperature(temperature)
-    _show(folder, output, _adapted(folder, support, output, replace, None, temperature), as_json)
+    _show(folder, output, _adapted(folder, support, output, replace, None, temperature, head), as_json)
 
 
 def solve(
@@ -66,6 +72,7 @@ def solve(
         int, typer.Option(metavar="N", min=0, max=100_000, help="Steps, for the weights as well as for a residual.")
     ] = 10,
     temperature: Temperature = None,
+    head: HeadOption = "prototype",
     replace: Replace = False,
     as_json: Json = False,
 ) -> None:
@@ -81,7 +88,7 @@ def solve(
         n_modules=modules,
         n_residual_steps=steps,
     )
-    _show(folder, output, _adapted(folder, support, output, replace, settings, temperature), as_json)
+    _show(folder, output, _adapted(folder, support, output, replace, settings, temperature, head), as_json)
 
 
 def _adapted(
@@ -91,6 +98,7 @@ def _adapted(
     replace: bool,
     settings: "SolverSettings | None",
     temperature: float | None,
+    head: Head,
 ) -> "Adapted":
     """Check everything that is cheap first, then work, then write."""
     from smatter.library.library import open_library
@@ -114,7 +122,7 @@ def _adapted(
     n_units = n_sources if settings is None else settings.n_units(n_sources)
     label = "weighing" if settings is None else "solving"
     with progress_bar(label, n_units, in_bytes=False) as progress:
-        adapted = adapt(library, examples, settings or False, temperature, progress=progress)
+        adapted = adapt(library, examples, settings or False, temperature, progress=progress, head=head)
     if output is not None:
         adapted.save(output)
     return adapted
@@ -134,6 +142,7 @@ def _check_output(output: Path, replace: bool) -> None:
 
 def _show(folder: Path, output: Path | None, adapted: "Adapted", as_json: bool) -> None:
     mixture, evidence, solution = adapted.mixture, adapted.evidence, adapted.solution
+    accuracy = adapted.held_out_accuracy
     mean = {
         name: sum(row[column] for row in mixture.rows) / len(mixture.rows)
         for column, name in enumerate(mixture.sources)
@@ -146,6 +155,8 @@ def _show(folder: Path, output: Path | None, adapted: "Adapted", as_json: bool) 
         "losses": losses,
         "best_single_source": evidence.best,
         "loss": adapted.loss,
+        "head": adapted.head,
+        "held_out_accuracy": None if math.isnan(accuracy) else accuracy,
     }
     if mixture.modules:
         rows = (dict(zip(mixture.sources, row, strict=True)) for row in mixture.rows)
@@ -171,6 +182,10 @@ def _show(folder: Path, output: Path | None, adapted: "Adapted", as_json: bool) 
                 print(line)
             if solution.residual:
                 print(f"{solution.residual.n_nonzero} parameters corrected")
+        if data["held_out_accuracy"] is not None:
+            print(
+                f"the {adapted.head} head recognises {adapted.held_out_accuracy:.0%} of examples that it has not seen"
+            )
         if output is None:
             print("nothing was written; give -o RECIPE to keep this")
         else:
