@@ -107,7 +107,13 @@ def test_inverting_twice_gives_the_picture_back() -> None:
 
 
 @pytest.mark.parametrize(
-    "colours", [((255, 255, 255), (0, 0, 0)), ((0, 0, 0), (255, 255, 255)), ((0, 140, 0), (200, 0, 0))]
+    "colours",
+    [
+        ((255, 255, 255), (0, 0, 0)),
+        ((0, 0, 0), (255, 255, 255)),
+        ((0, 140, 0), (200, 0, 0)),
+        ((200, 200, 200), (200, 200, 0)),
+    ],
 )
 def test_outlines_are_dark_at_edges_and_white_in_shapes_whatever_the_colours(colours) -> None:
     ground, figure = colours

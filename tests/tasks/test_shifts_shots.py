@@ -7,7 +7,7 @@ import pytest
 from test_shifts import generator, make_episode, same
 
 from smatter.errors import InvalidSuite
-from smatter.tasks.episode import Examples
+from smatter.tasks.episode import Episode, Examples
 from smatter.tasks.shifts.classes import MissingClasses, SpuriousClasses, StyleMismatch
 from smatter.tasks.shifts.labels import LabelNoise
 from smatter.tasks.shifts.safety import FORBIDDEN, ForbiddenClass, count_refusals
@@ -131,6 +131,15 @@ def test_what_is_truly_of_a_missing_class_is_of_none() -> None:
     assert (after.support.truth == -1).any()
 
 
+def test_outliers_stay_outliers_when_classes_go() -> None:
+    for seed in range(10):
+        episode = Outliers(rate=0.4)(make_episode(), generator(seed))
+        after = MissingClasses()(episode, generator(seed))
+        gone = [number for number, name in enumerate(episode.class_names) if name not in after.class_names]
+        kept = ~np.isin(episode.support.labels, gone)
+        assert np.array_equal(after.support.truth == -1, episode.support.truth[kept] == -1)
+
+
 def test_spurious_classes_are_shown_but_not_asked_for() -> None:
     before = make_episode()
     after = SpuriousClasses(2)(before, generator())
@@ -142,6 +151,14 @@ def test_spurious_classes_are_shown_but_not_asked_for() -> None:
 def test_too_few_ways_are_refused_with_the_remedy(shift) -> None:
     with pytest.raises(InvalidSuite, match=r"of 5 classes and leave [12]: draw more ways"):
         shift(make_episode(), generator())
+
+
+def restyled(episode: Episode, styles: list[int]) -> Episode:
+    """The task with these styles, for the five shots of each class and its queries."""
+    support, query = (np.tile(np.array(part), 5) for part in (styles[:5], styles[5:]))
+    return replace(
+        episode, support=replace(episode.support, styles=support), query=replace(episode.query, styles=query)
+    )
 
 
 @pytest.mark.parametrize("kind", ["images", "texts"])
@@ -162,27 +179,36 @@ def test_support_and_query_share_no_style(kind: str) -> None:
 
 def test_shots_are_kept_where_styles_allow() -> None:
     """Fifteen examples of fifteen styles: five shots stay five."""
-    episode = make_episode(n_query=10)
-    styles = np.arange(15)
-    episode = replace(
-        episode,
-        support=replace(episode.support, styles=np.tile(styles[:5], 5)),
-        query=replace(episode.query, styles=np.tile(styles[5:], 5)),
-    )
-    after = StyleMismatch()(episode, generator())
+    after = StyleMismatch()(restyled(make_episode(n_query=10), list(range(15))), generator())
     assert counts(after.support) == [5] * 5 and min(counts(after.query)) == 7
 
 
 @pytest.mark.parametrize("style", [-1, 3])
 def test_unknown_styles_and_single_ones_stay_as_they_are(style: int) -> None:
-    episode = make_episode()
-    parts = {
-        part: replace(getattr(episode, part), styles=np.full(len(getattr(episode, part)), style))
-        for part in ("support", "query")
-    }
-    episode = replace(episode, **parts)
+    episode = restyled(make_episode(), [style] * 13)
     after = StyleMismatch()(episode, generator())
     assert same(after.support, episode.support) and same(after.query, episode.query)
+
+
+def test_a_common_style_does_not_swallow_the_others() -> None:
+    episode = restyled(make_episode(), [0] * 4 + [1] + [0] * 8)
+    for seed in range(10):
+        after = StyleMismatch()(episode, generator(seed))
+        for label in range(5):
+            parts = (each.styles[each.labels == label].tolist() for each in (after.support, after.query))
+            assert not set.intersection(*map(set, parts))
+
+
+def test_a_class_with_one_unknown_style_stays_as_it_is() -> None:
+    episode = restyled(make_episode(), [0, 1, 2, 3, -1] + [0, 1, 2, 3] * 2)
+    after = StyleMismatch()(episode, generator())
+    assert same(after.support, episode.support) and same(after.query, episode.query)
+
+
+def test_a_shot_with_a_wrong_label_becomes_a_query_with_the_right_one() -> None:
+    episode = LabelNoise(rate=1.0)(make_episode(), generator())
+    query = StyleMismatch()(episode, generator()).query
+    assert set(rows(query)) & set(rows(episode.support)) and np.array_equal(query.labels, query.truth)
 
 
 def test_one_class_is_forbidden_and_all_examples_stay() -> None:
