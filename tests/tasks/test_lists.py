@@ -11,6 +11,7 @@ from smatter.errors import InvalidSuite, SmatterError
 from smatter.tasks.lists import TaskList, is_list, read_list, write_list
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.shifts.catalogue import parse_shifts
+from smatter.tasks.shifts.labels import LabelNoise
 
 SUITE = usual_suite()
 VARIED = SamplerSettings("test", n_way=(5, 8), n_shot=(1, 5), n_domains=(1, 2), ood_fraction=0.25)
@@ -105,3 +106,13 @@ def test_bad_names_sizes_and_numbers_are_refused(tmp_path: Path) -> None:
             TaskList("x", sampler, 3).episode(index)
     (tmp_path / "x.json").write_text("{}")
     assert not is_list(tmp_path / "x.json") and not is_list(tmp_path / "nowhere")
+
+
+def test_a_list_notices_a_shift_that_works_differently(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    suite = usual_suite()
+    tasks = TaskList("noisy", Sampler(suite, SamplerSettings(n_shot=(3, 3), n_query=2)), 4, (LabelNoise(0.4),))
+    write_list(tmp_path / "noisy.json", tasks)
+    assert read_list(tmp_path / "noisy.json", suite).digest == tasks.digest
+    monkeypatch.setattr(LabelNoise, "__call__", lambda self, episode, generator: episode)
+    with pytest.raises(InvalidSuite, match="other tasks"):
+        read_list(tmp_path / "noisy.json", suite)
