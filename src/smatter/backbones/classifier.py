@@ -37,12 +37,14 @@ class Classifier:
             )
         make: Any = AutoModelForImageClassification if network.takes_images else AutoModelForSequenceClassification
         try:
-            model = make.from_config(config, dtype=torch.float32, trust_remote_code=False).eval()
+            with torch.random.fork_rng(devices=[]):  # all that is drawn here is overwritten
+                model = make.from_config(config, dtype=torch.float32, trust_remote_code=False).eval()
         except Exception:  # a family without classifier, or a config of strangers
             raise InvalidSettings(f"{config.model_type!r} networks have no classification head: {_REMEDY}") from None
         if missing := names_in_memory(model, names).missing:
             raise InvalidSettings(f"the checkpoints have no classification head (no {missing[0]!r}): {_REMEDY}")
-        self._model, self._padding = model, config.get_text_config().pad_token_id
+        padding = getattr(config, "pad_token_id", None)
+        self._model, self._padding = model, padding if isinstance(padding, int) and padding >= 0 else None
         self._columns = torch.tensor([columns[name] for name in class_names])
 
     def use(self, tensors: Mapping[str, Tensor]) -> None:
