@@ -13,7 +13,7 @@ from families import SCRIPTS
 from flags import flag_domain
 from fonts import script_domain
 from icons import icon_domain
-from pack import encode, sheet, write
+from pack import encode, few_colours, sheet, write
 from photos import digit_domain, fashion_domain
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -39,6 +39,8 @@ def jobs() -> list[Callable[[Cache], Domain]]:
 def finish(job: Callable[[Cache], Domain], cache: Cache) -> tuple[Domain, bytes]:
     """One domain and its sheet."""
     domain = job(cache)
+    if domain.colour:
+        domain = few_colours(domain)
     return domain, encode(sheet(domain))
 
 

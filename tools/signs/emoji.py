@@ -9,7 +9,7 @@ from itertools import islice
 from art import Drawing, IconSet, rasterise
 from download import Cache
 from fonts import Face, key_of
-from tiles import Domain, Draft, Group, Pixels, Tile, limited, lot, without_doubles
+from tiles import Domain, Draft, Group, Pixels, Tile, is_drawn, limited, lot, without_doubles
 
 COLOUR = ("noto", "noto-v1", "twemoji", "openmoji", "fluent-emoji-flat", "fluent-emoji", "emojione", "emojione-v1",
           "fxemoji", "streamline-emojis")  # fmt: skip
@@ -17,7 +17,7 @@ FACES = ("face-", "cat-face", "monkey-face")
 PEOPLE = ("hand", "person", "body-parts", "family")
 UNUSED = ("country-flag", "subdivision-flag", "skin-tone", "hair-style")
 WEIGHTS = (300, 700)
-TONED = ("twemoji", "noto", "openmoji", "fluent-emoji-flat", "emojione")
+TONED = ("openmoji", "fluent-emoji-flat", "emojione")
 """Sets whose people appear a second time, with a medium-dark skin."""
 TONE = 4
 N_OF_A_KIND = 40
@@ -198,7 +198,7 @@ def kinds(listed: Iterable[Emoji], painters: dict[str, Draw]) -> tuple[Group, ..
         for emoji in members:
             styles = sorted(painters, key=lambda style, emoji=emoji: lot(f"{style} {emoji.codes}"))
             drawn = ((style, painters[style](emoji)) for style in styles)
-            found = islice((pair for pair in drawn if pair[1] is not None), N_TURNS)
+            found = islice((pair for pair in drawn if is_drawn(pair[1])), N_TURNS)
             ranked += [(turn, lot(emoji.codes), Tile(style, pixels)) for turn, (style, pixels) in enumerate(found)]
         ranked.sort(key=lambda entry: entry[:2])
         groups.append(Group(kind.replace("-", " "), f"emoji-{kind}", tuple(tile for _, _, tile in ranked)))

@@ -37,7 +37,7 @@ JAPANESE = _families(
     "potta-one rampart-one reggae-one train-one hachi-maru-pop klee-one yomogi slackside-one"
 )
 KANJI = (
-    "一右雨円王音下火花学気休玉金九空月犬見五口校左三山四子糸字耳七車手十出女小上森人水正生青夕石赤千川先早草足"
+    "右雨円王音下火花学気休玉金九空月犬見五口校左三山四子糸字耳七車手十出女小上森人水正生青夕石赤千川先早草足"
     "村大男竹中虫町天田土二日入年白八百文本名木目力立林六引羽雲園遠何科夏家歌画回会海絵外角楽活間丸岩顔汽記帰弓牛"
     "魚京強教近兄形計元言原戸古午後語工公広交光考行高黄合谷国黒今才細作算止市矢姉思紙寺自時室社弱首秋週春書少場色"
 )
@@ -164,7 +164,7 @@ SCRIPTS = (
     ),
     Script(
         "tamil", "Tamil letters", "ood",
-        "அஆஇஈஉஊஎஏஐஒஓஃகஙசஜஞடணதநனபமயரறலளழவஶஷஸஹ" + _between(0xBE6, 0xBF2),
+        "அஆஇஈஉஊஎஏஐஒஓஃகஙசஜஞடணதநனபமயரறலளழவஶஷஸஹ" + _between(0xBE6, 0xBF2, without="௧௨௪௭௮"),
         _families(
             "noto-serif-tamil catamaran hind-madurai karla-tamil-inclined karla-tamil-upright mukta-malar "
             "noto-sans-tamil pavanam arima baloo-thambi-2 coiny kavivanar oi"

@@ -13,6 +13,7 @@ EMOJI_SETS = ("twemoji", "noto-v1", "openmoji", "emojione", "emojione-v1", "fxem
 CODE_SETS = {"circle-flags": "{}", "flagpack": "{}", "flag": "{}-4x3", "cif": "{}"}
 
 STRANGE = 100
+N_COUNTRIES = 120
 
 Draw = Callable[[str, str], Pixels | None]
 """From the two letters of a country and its name."""
@@ -51,6 +52,16 @@ def without_strangers(group: Group) -> Group:
     return replace(group, tiles=tuple(tile for tile, odd in zip(group.tiles, far, strict=True) if not odd))
 
 
+def most_alike(groups: list[Group], n_groups: int) -> list[Group]:
+    """The classes whose mean picture is nearest to that of three others: unmistakable flags teach little."""
+    means = np.array([np.mean([tile.pixels for tile in group.tiles], axis=0).ravel() for group in groups])
+    squares = (means**2).sum(axis=1)
+    distances = squares[:, None] + squares[None] - 2 * means @ means.T
+    third = np.sort(distances, axis=1)[:, 3]
+    nearest = sorted(range(len(groups)), key=lambda index: (round(third[index]), index))[:n_groups]
+    return [groups[index] for index in sorted(nearest)]
+
+
 def flag_domain(cache: Cache) -> Domain:
     """Countries that at least eight styles draw."""
     sets = {prefix: IconSet.of(cache, prefix) for prefix in (*EMOJI_SETS, *CODE_SETS)}
@@ -68,7 +79,7 @@ def flag_domain(cache: Cache) -> Domain:
     for country in sorted(countries):
         for style, draw in painters.items():
             draft.add(f"flag-{country}", countries[country], style, draw(country, countries[country]))
-    groups = limited(without_doubles(map(without_strangers, draft.groups())), 12, least=8)
+    groups = most_alike(limited(without_doubles(map(without_strangers, draft.groups())), 12, least=8), N_COUNTRIES)
     packages = (*(icon_set.package.name for icon_set in sets.values()), package.name)
     for icon_set in sets.values():
         icon_set.package.close()

@@ -12,27 +12,32 @@ from PIL import Image, ImageDraw, ImageFont
 from tiles import Domain, Draft, Pixels, fit, inked_box, limited, quantise, without_alike, without_doubles
 
 SIZE = 160
-WEIGHTS = (400, 700, 400, 300, 400, 600)
-"""Wanted weights, by turns: families with several weights show more than their regular one."""
+CUTS = ((400, "normal"), (800, "italic"), (300, "normal"), (700, "normal"), (400, "italic"), (100, "normal"))
+"""Wanted weight and slope, by turns: families with several show more than their regular one."""
 
 
 class Face:
-    """One family at one weight, whose characters are spread over several subset files."""
+    """One family in one cut, whose characters are spread over several subset files."""
 
-    def __init__(self, package: Package, weight: int) -> None:
+    def __init__(self, package: Package, weight: int, slope: str = "normal", sample: str = "") -> None:
         self.package = package
         about = package.json("metadata.json")
         self.id, self.family = about["id"], about["family"]
         self.weight = min(about["weights"], key=lambda held: (abs(held - weight), held))
+        self.slope = "normal"
         self.subset_of = {
             code: name.strip("[]") for name, ranges in package.json("unicode.json").items() for code in _codes(ranges)
         }
+        # Slanted files often lack the script that the upright ones were drawn for.
+        if sample and self._member(self.subset_of.get(ord(sample), ""), slope) in package:
+            self.slope = slope
         self._fonts: dict[str, tuple[ImageFont.FreeTypeFont, set[int]] | None] = {}
 
     @property
     def style(self) -> str:
-        """Family and weight, as the suite names it."""
-        return self.family if self.weight == 400 else f"{self.family} {self.weight}"
+        """Family, weight and slope, as the suite names it."""
+        weight = "" if self.weight == 400 else f" {self.weight}"
+        return f"{self.family}{weight}{'' if self.slope == 'normal' else ' italic'}"
 
     def draw(self, character: str) -> Pixels | None:
         """The character, dark on white; None where the font has no drawing of it."""
@@ -48,9 +53,12 @@ class Face:
         tile = fit(image, inked_box(np.asarray(image) < 215))
         return None if tile is None else quantise(tile)
 
+    def _member(self, subset: str, slope: str) -> str:
+        return f"files/{self.id}-{subset}-{self.weight}-{slope}.woff2"
+
     def _open(self, subset: str) -> tuple[ImageFont.FreeTypeFont, set[int]] | None:
         if subset not in self._fonts:
-            member = f"files/{self.id}-{subset}-{self.weight}-normal.woff2"
+            member = self._member(subset, self.slope)
             self._fonts[subset] = None
             if member in self.package:
                 content = self.package.read(member)
@@ -79,11 +87,14 @@ def script_domain(script: Script, cache: Cache) -> Domain:
         draft.names[key] = f"{character} {unicodedata.name(character).capitalize()}"
         draft.tiles[key] = []
     packages = [cache.package("npm", f"@fontsource/{family}") for family in script.families]
+    drawn_by: dict[str, str] = {}
     for number, package in enumerate(packages):
-        face = Face(package, WEIGHTS[number % len(WEIGHTS)])
+        face = Face(package, *CUTS[number % len(CUTS)], sample=script.characters[0])
+        drawn_by[face.style] = package.name
         for character in script.characters:
             key = key_of(character)
             draft.add(key, draft.names[key], face.style, face.draw(character))
         package.close()
     groups = limited(without_alike(without_doubles(draft.groups())), script.n_examples, least=8)
-    return Domain(script.name, script.title, script.role, tuple(groups), tuple(package.name for package in packages))
+    used = {drawn_by[tile.style] for group in groups for tile in group.tiles}
+    return Domain(script.name, script.title, script.role, tuple(groups), tuple(sorted(used)))

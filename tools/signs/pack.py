@@ -3,12 +3,13 @@
 import io
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from download import Cache
 from PIL import Image
-from tiles import SIDE, Domain, Pixels
+from tiles import SIDE, Domain, Pixels, Tile, limited, without_doubles
 
 COLUMNS = 64
 N_COLOURS = 256
@@ -22,17 +23,27 @@ def sheet(domain: Domain) -> Pixels:
     grid = np.full((n_rows * COLUMNS, SIDE, SIDE, *channels), 255, np.uint8)
     grid[: len(tiles)] = tiles
     rows = grid.reshape(n_rows, COLUMNS, SIDE, SIDE, *channels).swapaxes(1, 2)
-    pixels = rows.reshape(n_rows * SIDE, COLUMNS * SIDE, *channels)
-    return _few_colours(pixels) if domain.colour else pixels
+    return rows.reshape(n_rows * SIDE, COLUMNS * SIDE, *channels)
 
 
-def _few_colours(pixels: Pixels) -> Pixels:
-    """The colours of a sheet reduced to its own palette; white stays white."""
-    image = Image.fromarray(pixels)
-    few = image.quantize(N_COLOURS, Image.Quantize.MEDIANCUT, kmeans=1, dither=Image.Dither.NONE).convert("RGB")
-    reduced = np.array(few)
-    reduced[(pixels == 255).all(axis=-1)] = 255
-    return reduced
+def tiles_of(pixels: Pixels, n_tiles: int) -> Pixels:
+    """The tiles on a sheet, (n_tiles, 32, 32, ...)."""
+    channels = pixels.shape[2:]
+    rows = pixels.reshape(-1, SIDE, COLUMNS, SIDE, *channels).swapaxes(1, 2)
+    return rows.reshape(-1, SIDE, SIDE, *channels)[:n_tiles]
+
+
+def few_colours(domain: Domain) -> Domain:
+    """A colour domain in a palette of its own; white stays white, and what becomes equal is dropped."""
+    before = sheet(domain)
+    few = Image.fromarray(before).quantize(N_COLOURS, Image.Quantize.MEDIANCUT, kmeans=1, dither=Image.Dither.NONE)
+    after = np.array(few.convert("RGB"))
+    after[(before == 255).all(axis=-1)] = 255
+    reduced = iter(tiles_of(after, domain.count()))
+    groups = [
+        replace(group, tiles=tuple(Tile(tile.style, next(reduced)) for tile in group.tiles)) for group in domain.groups
+    ]
+    return replace(domain, groups=tuple(limited(without_doubles(groups), most=domain.count(), least=8)))
 
 
 def encode(pixels: Pixels) -> bytes:
@@ -101,5 +112,4 @@ def read(folder: Path) -> Iterable[tuple[dict, Pixels]]:
     for domain in json.loads((folder / "suite.json").read_text())["domains"]:
         with Image.open(folder / domain["sheet"]) as image:
             pixels = np.asarray(image.convert("RGB"))
-        rows = pixels.reshape(-1, SIDE, COLUMNS, SIDE, 3).swapaxes(1, 2).reshape(-1, SIDE, SIDE, 3)
-        yield domain, rows[: sum(len(entry["examples"]) for entry in domain["classes"])]
+        yield domain, tiles_of(pixels, sum(len(entry["examples"]) for entry in domain["classes"]))

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeGuard
 
 import numpy as np
 from PIL import Image
@@ -65,7 +66,7 @@ class Draft:
 
     def add(self, key: str, name: str, style: str, pixels: Pixels | None) -> None:
         """Keep one drawing, unless there is next to nothing on it."""
-        if pixels is not None and ink(pixels) >= MIN_INK:
+        if is_drawn(pixels):
             self.names.setdefault(key, name)
             self.tiles.setdefault(key, []).append(Tile(style, pixels))
 
@@ -77,6 +78,11 @@ class Draft:
 def ink(pixels: Pixels) -> float:
     """Mean distance from white, between 0 and 1."""
     return float(1.0 - pixels.mean() / 255.0)
+
+
+def is_drawn(pixels: Pixels | None) -> TypeGuard[Pixels]:
+    """Whether there is a picture with more on it than a speck."""
+    return pixels is not None and ink(pixels) >= MIN_INK
 
 
 def inked_box(inked: np.ndarray) -> tuple[int, int, int, int] | None:
