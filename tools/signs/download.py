@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
 import zipfile
@@ -138,7 +139,19 @@ class Cache:
     def _pypi(self, wanted: list[tuple[str, str]]) -> None:
         for name, version in wanted:
             with tempfile.TemporaryDirectory(dir=self.folder) as folder:
-                _run(["pip", "download", "--quiet", "--no-deps", "--dest", folder, f"{name}=={version}"])
+                _run(
+                    [
+                        sys.executable,
+                        "-m",
+                        "pip",
+                        "download",
+                        "--quiet",
+                        "--no-deps",
+                        "--dest",
+                        folder,
+                        f"{name}=={version}",
+                    ]
+                )
                 self._keep(next(Path(folder).glob("*.whl")), "pypi", name, version)
 
     def _apt(self, wanted: list[tuple[str, str]]) -> None:
