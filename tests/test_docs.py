@@ -38,7 +38,7 @@ def test_commands_and_their_options_exist(command: str, capsys) -> None:
 def test_the_readme_runs(tmp_path: Path, monkeypatch) -> None:
     base = make_tensors(0)
     library = init_library(tmp_path / "shelf", write_checkpoint(tmp_path / "base", base))
-    for seed, name in enumerate(("ink", "wire"), 1):
+    for seed, name in enumerate(("latin", "emoji"), 1):
         add_source(library.folder, write_checkpoint(tmp_path / name, make_tensors(seed, near=base)))
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)

@@ -6,7 +6,7 @@ from typing import Any
 from smatter.train.supervised import TrainingSettings
 
 CONFIG: dict[str, Any] = {
-    "model_type": "convnext", "num_channels": 3, "patch_size": 2, "num_stages": 3, "hidden_sizes": [48, 96, 192],
+    "model_type": "convnext", "num_channels": 3, "patch_size": 4, "num_stages": 3, "hidden_sizes": [48, 96, 192],
     "depths": [2, 2, 2], "image_size": 32, "drop_path_rate": 0.0,
 }  # fmt: skip
 """Three stages with layer norms, 0.9 M parameters."""
@@ -25,8 +25,8 @@ SPECIALISTS: dict[str, tuple[str, ...]] = {
 }
 """Domains of each specialist."""
 
-BASE = TrainingSettings(n_steps=2400, batch_size=96, learning_rate=3e-3)
-TUNING = TrainingSettings(n_steps=700, batch_size=96, learning_rate=1e-3, warm_up=0.1)
+BASE = TrainingSettings(n_steps=3000, batch_size=96, learning_rate=4e-3)
+TUNING = TrainingSettings(n_steps=800, batch_size=96, learning_rate=1e-3, warm_up=0.1)
 
 
 @dataclass(frozen=True)

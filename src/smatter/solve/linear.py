@@ -94,7 +94,7 @@ class LinearLoss:
 
     def outputs(self, theta: Tensor) -> Tensor:
         """X theta, (n_tasks, n_outputs, n); nothing is scanned where theta is zero."""
-        if not bool(theta.any()):
+        if not bool((theta != 0).any()):
             n_tasks = max(len(theta), len(self.features))
             return theta.new_zeros(n_tasks, self.n_outputs, self.features.shape[1])
         return _times(theta.reshape(len(theta), self.n_outputs, -1), self.features.mT)
@@ -158,8 +158,8 @@ class LinearLoss:
         return self.shares[:, None]
 
     def _value(self, outputs: Tensor, theta: Tensor) -> Tensor:
-        losses = self.link.losses(outputs, self.targets) * self.weights[:, 0]
-        return losses.sum(dim=1) + 0.5 * self.ridge * theta.square().sum(dim=1)
+        value = (self.link.losses(outputs, self.targets) * self.weights[:, 0]).sum(dim=1)
+        return value + 0.5 * self.ridge * theta.square().sum(dim=1) if self.ridge else value
 
 
 @dataclass(frozen=True)
