@@ -31,12 +31,13 @@ format: .venv/developer
 	$(BIN)/ruff format .
 
 # The pictures of Signs, from the registries' packages, and its lists of tasks; both ship with the repository.
-suite: .venv/developer
+suite: .venv/user
+	$(INSTALL) --editable '.[fast,sklearn,suite]'
 	$(BIN)/python tools/signs/build.py --cache .build/signs -o src/smatter/shipped/signs
 	$(BIN)/python tools/signs/freeze.py
 
 # The base and the specialists of Signs; they ship with the repository. Goes on where it was stopped.
-sources: .venv/developer
+sources: .venv/user
 	$(BIN)/python tools/sources/build.py --work .build/sources -o src/smatter/shipped/signs-library
 
 bench-%: .venv/developer
