@@ -1,10 +1,12 @@
+import io
 import re
 from html.parser import HTMLParser
 
 import numpy as np
+from PIL import Image
 
 from smatter.report import page
-from smatter.report.png import grey_png
+from smatter.report.pictures import contact_sheet
 
 
 class Collector(HTMLParser):
@@ -39,14 +41,10 @@ def test_lines_rise_with_their_values() -> None:
     assert heights == sorted(heights, reverse=True)
 
 
-def test_png_survives_another_reader() -> None:
-    import struct
-    import zlib
-
-    pixels = np.random.default_rng(0).integers(0, 256, (5, 7), dtype=np.uint8)
-    data = grey_png(pixels)
-    width, height = struct.unpack(">II", data[16:24])
-    start = data.index(b"IDAT") + 4
-    size = struct.unpack(">I", data[start - 8 : start - 4])[0]
-    rows = np.frombuffer(zlib.decompress(data[start : start + size]), np.uint8).reshape(height, width + 1)
-    assert np.array_equal(rows[:, 1:], pixels)
+def test_pictures_stand_side_by_side_on_white() -> None:
+    pictures = np.random.default_rng(0).integers(0, 255, (3, 4, 5, 3), dtype=np.uint8)
+    sheet = np.asarray(Image.open(io.BytesIO(contact_sheet(pictures, 2, gap=1))))
+    assert sheet.shape == (9, 11, 3)
+    assert np.array_equal(sheet[:4, :5], pictures[0]) and np.array_equal(sheet[:4, 6:], pictures[1])
+    assert np.array_equal(sheet[5:, :5], pictures[2])
+    assert (sheet[4] == 255).all() and (sheet[:, 5] == 255).all() and (sheet[5:, 6:] == 255).all()

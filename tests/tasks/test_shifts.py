@@ -14,7 +14,7 @@ from smatter.tasks.shifts.labels import LabelNoise
 from smatter.tasks.shifts.renderings import Inverted
 
 PIXELS = {
-    "gaussian-noise", "blur", "jpeg", "occlusion", "low-contrast", "inverted", "outline", "textured-background",
+    "gaussian-noise", "blur", "jpeg", "occlusion", "low-contrast", "worn", "inverted", "outline", "textured-background",
     "strong-rotation",
 }  # fmt: skip
 TEXTS = {"template", "casing", "typos"}

@@ -14,6 +14,7 @@ from smatter.tasks.shifts.catalogue import SHIFTS
 from smatter.tasks.shifts.corruptions import Blur, GaussianNoise, Jpeg, LowContrast, Occlusion
 from smatter.tasks.shifts.cue import SpuriousCue
 from smatter.tasks.shifts.renderings import Inverted, Outline, StrongRotation, TexturedBackground
+from smatter.tasks.shifts.wear import Worn
 
 
 def with_pictures(pictures: np.ndarray) -> Episode:
@@ -30,7 +31,7 @@ def changed(shift, pictures: np.ndarray, seed: int = 0) -> np.ndarray:
     return shift(with_pictures(pictures), generator(seed)).support.inputs
 
 
-@pytest.mark.parametrize("name", ["gaussian-noise", "blur", "jpeg", "occlusion", "low-contrast"])
+@pytest.mark.parametrize("name", ["gaussian-noise", "blur", "jpeg", "occlusion", "low-contrast", "worn"])
 def test_each_severity_does_more_harm_than_the_one_before(name: str) -> None:
     pictures = make_episode().support.inputs
     harm = [
@@ -193,3 +194,28 @@ def test_small_and_large_pictures_work(name: str) -> None:
         }
         after = SHIFTS[name]()(replace(episode, **parts), generator())
         assert after.support.inputs.shape[1:] == after.query.inputs.shape[1:] == (*size, 3)
+
+
+@pytest.mark.parametrize("colour", [(255, 255, 255), (0, 0, 0), (200, 40, 90)])
+def test_wear_leaves_an_empty_picture_empty_but_for_its_grain(colour: tuple[int, int, int]) -> None:
+    worn = changed(Worn(severity=4), plain(colour, n=40)).astype(float)
+    noise = 0.1 * 255
+    inside = [channel for channel, value in enumerate(colour) if 90 <= value <= 200]
+    for channel in inside:
+        assert abs(worn[..., channel].mean() - colour[channel]) < 2
+        assert abs(worn[..., channel].std() / noise - 1) < 0.1
+    assert np.abs(np.median(worn, axis=(0, 1, 2)) - colour).max() < 3
+
+
+def test_wear_moves_a_dot_no_further_than_it_says_and_fades_it_no_more() -> None:
+    pictures = plain(255, n=300)
+    pictures[:, 14:18, 14:18] = 0
+    worn = 255 - changed(Worn(severity=1), pictures).astype(float).mean(axis=-1)
+    dark = np.where(worn > 100, worn, 0)
+    mass = dark.sum(axis=(1, 2))
+    rows, columns = (dark * np.arange(32)[:, None]).sum((1, 2)) / mass, (dark * np.arange(32)).sum((1, 2)) / mass
+    # A shift of up to .03 of the side, seen through a zoom of at most 1.05.
+    assert np.abs(rows - 15.5).max() < 1.4 and np.abs(columns - 15.5).max() < 1.4
+    assert np.abs(rows - 15.5).max() > 0.7 and abs(rows.mean() - 15.5) < 0.1 and abs(columns.mean() - 15.5) < 0.1
+    darkest = worn.max(axis=(1, 2))
+    assert darkest.min() > 0.85 * 255 and darkest.mean() < 0.99 * 255

@@ -76,7 +76,8 @@ def test_no_variation_is_no_change() -> None:
 def test_training_learns(suite: Suite) -> None:
     steps: list[Step] = []
     pictures = Pictures.of(suite, "source", {"rows": 0.5, "columns": 0.5})
-    settings = TrainingSettings(n_steps=150, batch_size=32, learning_rate=1e-2)
+    mild = Variation(degrees=5.0, zoom=0.05, shift=0.02, shear=0.0, contrast=0.8, noise=0.03)
+    settings = TrainingSettings(n_steps=150, batch_size=32, learning_rate=1e-2, variation=mild)
     train_backbone(Network(CONFIG), pictures, settings, progress=steps.append)
     early, late = (np.mean([step.accuracy for step in part]) for part in (steps[:10], steps[-10:]))
     assert [step.number for step in steps] == list(range(1, 151))

@@ -12,10 +12,14 @@ from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.shifts.catalogue import Shift
 from smatter.tasks.shifts.labels import LabelNoise
 from smatter.tasks.shifts.renderings import Inverted, Outline, StrongRotation, TexturedBackground
+from smatter.tasks.shifts.wear import Worn
 from smatter.tasks.suite import Suite
 
 STAGES = {"validation": (1, 200), "test": (2, 300), "final": (3, 300)}
 """Seed and length of the lists of each."""
+
+WEAR = Worn("both", 4)
+"""Without it, letters of most scripts are too easy to tell apart for a network that knows the script."""
 
 RENDERINGS: dict[str, Shift] = {
     "inverted": Inverted("both"), "outline": Outline("both"), "textured": TexturedBackground("both"),
@@ -35,7 +39,7 @@ def lists(suite: Suite) -> list[TaskList]:
                 n_shot=(shots, shots),
                 n_domains=(2, 3) if kind == "mixed" else (1, 1),
             )
-            found.append(TaskList(name, Sampler(suite, settings, seed), n_tasks, shifts))
+            found.append(TaskList(name, Sampler(suite, settings, seed), n_tasks, (*shifts, WEAR)))
 
         for kind in ("id", "ood", "mixed"):
             for shots in (1, 2, 5):

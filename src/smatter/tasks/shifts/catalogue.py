@@ -18,6 +18,7 @@ from smatter.tasks.shifts.renderings import Inverted, Outline, StrongRotation, T
 from smatter.tasks.shifts.safety import ForbiddenClass
 from smatter.tasks.shifts.shots import Imbalance, NearDuplicates, Outliers
 from smatter.tasks.shifts.texts import Casing, Template, Typos
+from smatter.tasks.shifts.wear import Worn
 
 
 class Shift(Protocol):
@@ -37,6 +38,7 @@ SHIFTS: dict[str, type[Shift]] = {
     "jpeg": Jpeg,
     "occlusion": Occlusion,
     "low-contrast": LowContrast,
+    "worn": Worn,
     "outliers": Outliers,
     "near-duplicates": NearDuplicates,
     "imbalance": Imbalance,

@@ -37,7 +37,7 @@ class GaussianNoise(Corruption):
     def change(self, pictures: Pictures, generator: np.random.Generator) -> Pictures:
         """Pictures with noise."""
         deviation = 255 * self.level((0.04, 0.08, 0.13, 0.2, 0.3))
-        return rounded(pictures + deviation * _normal(pictures.size, generator).reshape(pictures.shape))
+        return rounded(pictures + deviation * normal(pictures.size, generator).reshape(pictures.shape))
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _saved(pictures: Pictures, quality: int) -> Pictures:
         return np.asarray(image).reshape(pictures.shape)
 
 
-def _normal(n: int, generator: np.random.Generator) -> Floats:
+def normal(n: int, generator: np.random.Generator) -> Floats:
     """Normal random numbers from uniform ones (Box and Muller, 1958)."""
     half = -(-n // 2)
     radius = np.sqrt(-2 * np.log(1 - generator.random(half, np.float32)))
