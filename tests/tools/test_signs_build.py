@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT / "tools" / "signs"))
 
 import pack  # noqa: E402
 import tiles  # noqa: E402
+from notice import notice  # noqa: E402
 
 FREE = {"OFL-1.1", "UFL-1.0", "MIT", "ISC", "BSD-3-Clause", "Apache-2.0", "CC0-1.0", "CC-BY-4.0", "CC-BY-SA-4.0",
         "Unlicense"}  # fmt: skip
@@ -106,7 +107,8 @@ def test_shipped_suite_is_large_enough_and_fits_its_room(suite) -> None:
     assert len(suite) >= 14
     assert sum(len(domain["classes"]) for domain, _ in suite) >= 1500
     assert sum(path.stat().st_size for path in SHIPPED.iterdir()) <= 11_000_000
-    assert {path.name for path in SHIPPED.iterdir()} == {"suite.json", *(domain["sheet"] for domain, _ in suite)}
+    sheets = {domain["sheet"] for domain, _ in suite}
+    assert {path.name for path in SHIPPED.iterdir()} == {"suite.json", "NOTICE", "lists", *sheets}
     assert Counter(domain["role"] for domain, _ in suite).keys() == {"id", "ood"}
 
 
@@ -135,3 +137,9 @@ def test_shipped_packages_are_free_and_pinned(suite) -> None:
     }
     names = {entry["name"] for entry in table["packages"]}
     assert {name for domain, _ in suite for name in domain["packages"]} == names
+
+
+def test_the_notice_names_every_package() -> None:
+    table = json.loads((SHIPPED / "suite.json").read_text())
+    assert (SHIPPED / "NOTICE").read_text() == notice(table)
+    assert all(package["name"] in notice(table) for package in table["packages"])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from download import Cache
+from notice import notice
 from PIL import Image
 from tiles import SIDE, Domain, Pixels, Tile, limited, without_doubles
 
@@ -93,8 +94,10 @@ def write(domains: Sequence[Domain], sheets: Sequence[bytes], cache: Cache, fold
     """Sheets and table, each complete under its name or not there; files of an older build are removed."""
     folder.mkdir(parents=True, exist_ok=True)
     contents = {f"{domain.name}.webp": content for domain, content in zip(domains, sheets, strict=True)}
-    text = json.dumps(table(domains, cache), ensure_ascii=False, separators=(",", ":"))
+    contents_table = table(domains, cache)
+    text = json.dumps(contents_table, ensure_ascii=False, separators=(",", ":"))
     contents["suite.json"] = (text + "\n").encode()
+    contents["NOTICE"] = notice(contents_table).encode()
     for old in _stale(folder, contents):
         old.unlink()
     for name, content in contents.items():
