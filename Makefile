@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 TORCH := torch==2.13.0
 
-.PHONY: demo test test-slow check lint types format suite sources clean bench-%
+.PHONY: demo test test-slow check lint types format suite sources sources-study clean bench-%
 
 demo: .venv/user
 	$(BIN)/smatter demo
@@ -39,6 +39,10 @@ suite: .venv/user
 # The base and the specialists of Signs; they ship with the repository. Goes on where it was stopped.
 sources: .venv/user
 	$(BIN)/python tools/sources/build.py --work .build/sources -o src/smatter/shipped/signs-library
+
+# Networks that do not ship, to judge those that do.
+sources-study: .venv/user
+	$(BIN)/python tools/sources/study.py --work .build/sources
 
 bench-%: .venv/developer
 	$(BIN)/python benchmarks/$*.py

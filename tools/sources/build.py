@@ -63,6 +63,11 @@ def train_all(jobs: list[Job], work: Path, workers: int) -> None:
             future.result()
 
 
+def inside() -> tuple[str, ...]:
+    """The domains that are not held out."""
+    return tuple(domain.name for domain in open_suite("signs").domains if domain.role == "id")
+
+
 def main() -> None:
     """Base, specialists, library."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -70,8 +75,7 @@ def main() -> None:
     parser.add_argument("-o", "--out", type=Path, required=True, help="folder of the library")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
-    domains = tuple(domain.name for domain in open_suite("signs").domains if domain.role == "id")
-    train_all([Job("base", domains, BASE)], options.work, 1)
+    train_all([Job("base", inside(), BASE)], options.work, 1)
     train_all([Job(name, own, TUNING, "base") for name, own in SPECIALISTS.items()], options.work, 2)
     with new_folder(options.out, replace=True) as folder:
         for name in ("base", *SPECIALISTS):

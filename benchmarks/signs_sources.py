@@ -1,0 +1,152 @@
+"""What each source of Signs knows: accuracy on every domain, beside a random network and pixels alone.
+
+    python benchmarks/signs_sources.py [--quick] [--split test]
+
+Five-way five-shot tasks of worn pictures, with classes that no source has seen; prototypes of cosine features. A
+network called `base, longer` went on from the base for as many steps as the specialists, on all domains: if it gained
+much, the base would be undertrained. It is made by `make sources-study` and left out where it is not there.
+"""
+
+import argparse
+import os
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+
+from common import PLAIN_PROCESS, ROOT, Rows, machine, show, stage, write_result
+
+os.environ |= PLAIN_PROCESS
+sys.path.insert(0, str(ROOT / "tools" / "sources"))
+
+import numpy as np
+import torch
+from plan import SPECIALISTS
+from safetensors.torch import load_file
+from torch import Tensor
+
+from smatter.backbones.heads import class_sums, prototype_logits
+from smatter.backbones.images import Preprocessing
+from smatter.backbones.network import Network
+from smatter.errors import InvalidSuite
+from smatter.library.library import open_library
+from smatter.scores.intervals import mean_interval, paired_difference
+from smatter.tasks.lists import TaskList
+from smatter.tasks.open import SHIPPED, open_suite
+from smatter.tasks.sampler import Sampler, SamplerSettings
+from smatter.tasks.shifts.wear import Worn
+
+NAME = "signs_sources"
+LONGER = ROOT / ".build" / "sources" / "base-longer"
+SCALE = Preprocessing(32, 32)
+EASY = 95.0
+"""A domain where pixels or a random network exceed this stays out of the means."""
+
+Scores = dict[str, list[float]]
+
+
+@cache
+def networks() -> dict[str, Network]:
+    """Every network that is compared, in memory."""
+    torch.set_num_threads(1)
+    library = open_library(SHIPPED / "signs-library")
+    config = library.base.config
+    found = {"random network": Network(config)}
+    for entry in library.manifest.sources:
+        found[entry.name] = _loaded(config, library.path_of(entry))
+    if LONGER.exists():
+        found["base, longer"] = _loaded(config, LONGER)
+    return found
+
+
+def _loaded(config: dict, folder: Path) -> Network:
+    network = Network(config)
+    network.use({name: tensor.float() for name, tensor in load_file(folder / "model.safetensors").items()})
+    return network
+
+
+def accuracy(support: Tensor, queries: Tensor, labels: Tensor, truth: Tensor) -> float:
+    predicted = prototype_logits(queries, class_sums(support, labels, int(labels.max()) + 1)).argmax(dim=1)
+    return 100 * float((predicted == truth).double().mean())
+
+
+def score_domain(name: str, split: str, n_tasks: int) -> Scores | None:
+    """Accuracy of every network on every task of a domain; None where it has too few classes."""
+    suite = open_suite("signs")
+    settings = SamplerSettings(split=split, role=suite.domain(name).role, domains=(name,))
+    try:
+        tasks = TaskList(name, Sampler(suite, settings, 11), n_tasks, (Worn("both", 4),))
+    except InvalidSuite:
+        return None
+    scores: Scores = {}
+    for episode in tasks:
+        labels, truth = torch.from_numpy(episode.support.labels), torch.from_numpy(episode.query.labels)
+        parts = [SCALE.scaled(np.asarray(part.inputs)) for part in (episode.support, episode.query)]
+        flat = [part.flatten(1) for part in parts]
+        nearest = labels[torch.cdist(flat[1], flat[0]).argmin(dim=1)]
+        scores.setdefault("pixel neighbour", []).append(100 * float((nearest == truth).double().mean()))
+        for network_name, network in networks().items():
+            with torch.no_grad():
+                features = network.features({"pixel_values": torch.cat(parts)})
+            found = accuracy(features[: len(labels)], features[len(labels) :], labels, truth)
+            scores.setdefault(network_name, []).append(found)
+    return scores
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="three tasks of each domain, about a minute")
+    parser.add_argument("--split", choices=["validation", "test"], default="validation")
+    options = parser.parse_args()
+    n_tasks = 3 if options.quick else 60
+    begin = time.perf_counter()
+    domains = open_suite("signs").domains
+    found: dict[str, Scores] = {}
+    with stage("domains", len(domains)) as tick, ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        names = [domain.name for domain in domains]
+        jobs = pool.map(score_domain, names, [options.split] * len(names), [n_tasks] * len(names))
+        for name, scores in zip(names, jobs, strict=True):
+            if scores is not None:
+                found[name] = scores
+            tick()
+    rows: Rows = []
+    for domain in domains:
+        if domain.name in found:
+            means = {method: mean_interval(values) for method, values in found[domain.name].items()}
+            half = max(mean.half for mean in means.values())
+            row = {"domain": domain.name, "role": domain.role, "half_interval": half}
+            rows.append(row | {method: mean.mean for method, mean in means.items()})
+    figures = gains(found)
+    for method in next(iter(found.values())):
+        for role in ("id", "ood"):
+            some = [row for row in rows if row["role"] == role]
+            figures[f"{role}_{method.replace(', ', '_').replace(' ', '_')}"] = sum(r[method] for r in some) / len(some)
+    figures["easy_domains"] = sum(max(row["pixel neighbour"], row["random network"]) > EASY for row in rows)
+    sources = [name for name in networks() if name not in ("random network", "base, longer")]
+    best = [max(row[name] for name in sources) for row in rows]
+    figures["lowest_best_source"], figures["highest_best_source"] = min(best), max(best)
+    show("accuracy by domain", rows)
+    packages = ("torch", "transformers", "numpy")
+    name = NAME if options.split == "validation" else f"{NAME}_test"
+    write_result(name, figures, {"domains": rows}, machine(packages, 1), time.perf_counter() - begin, options.quick)
+
+
+def gains(found: dict[str, Scores]) -> dict[str, float]:
+    """What each specialist gains over the base on its own domains, paired, and what more steps give the base."""
+    figures = {}
+    for specialist, domains in SPECIALISTS.items():
+        own = [domain for domain in domains if domain in found]
+        pairs = [[v for domain in own for v in found[domain][name]] for name in (specialist, "base")]
+        gain = paired_difference(*pairs)
+        figures[f"{specialist}_gain"], figures[f"{specialist}_gain_low"] = gain.mean, gain.low
+    inside = [domain for domains in SPECIALISTS.values() for domain in domains if domain in found]
+    if "base, longer" in found[inside[0]]:
+        pairs = [[v for domain in inside for v in found[domain][name]] for name in ("base, longer", "base")]
+        figures["base_longer_gain"] = paired_difference(*pairs).mean
+    return figures
+
+
+if __name__ == "__main__":
+    main()
