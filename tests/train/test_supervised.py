@@ -119,3 +119,15 @@ def test_the_rate_rises_then_falls_to_zero() -> None:
     rates = [TrainingSettings(100, learning_rate=1.0).rate(step) for step in range(100)]
     assert rates[0] == pytest.approx(0.2) and max(rates) == pytest.approx(1.0) and rates[-1] < 1e-3
     assert rates[5:] == sorted(rates[5:], reverse=True)
+
+
+def test_an_imprinted_head_knows_the_classes_from_the_start(suite: Suite) -> None:
+    pictures = Pictures.of(suite, "source", {"rows": 1.0})
+    mild = Variation(0.0, 0.0, 0.0, 0.0, 1.0, 0.0)
+    first: dict[bool, float] = {}
+    for imprint in (False, True):
+        steps: list[Step] = []
+        settings = TrainingSettings(1, batch_size=200, learning_rate=1e-9, imprint=imprint, variation=mild)
+        train_backbone(Network(CONFIG), pictures, settings, progress=steps.append)
+        first[imprint] = steps[0].accuracy
+    assert first[True] > 0.6 > 0.4 > first[False]

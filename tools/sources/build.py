@@ -40,6 +40,7 @@ def train(job: Job, work: Path, told: "Queue[tuple[str, Step]] | None" = None) -
     train_backbone(network, pictures, job.settings, state, progress=lambda step: told and told.put((job.name, step)))
     with new_folder(folder) as partial:
         network.model.half().save_pretrained(partial)
+        (partial / "model.safetensors").chmod(0o644)
         write_file(partial / "preprocessor_config.json", json.dumps(PREPROCESSOR, indent=1).encode())
     return folder
 

@@ -26,7 +26,7 @@ SPECIALISTS: dict[str, tuple[str, ...]] = {
 """Domains of each specialist."""
 
 BASE = TrainingSettings(n_steps=3000, batch_size=96, learning_rate=4e-3)
-TUNING = TrainingSettings(n_steps=800, batch_size=96, learning_rate=1e-3, warm_up=0.1)
+TUNING = TrainingSettings(n_steps=600, batch_size=96, learning_rate=1e-3, warm_up=0.1, imprint=True)
 
 
 @dataclass(frozen=True)

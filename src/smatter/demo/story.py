@@ -18,8 +18,10 @@ from smatter.library.manifest import MANIFEST
 from smatter.library.writing import new_folder
 from smatter.tasks.episode import Episode
 from smatter.tasks.export import support_of, write_task
+from smatter.tasks.lists import TaskList
 from smatter.tasks.open import SHIPPED, open_suite
 from smatter.tasks.sampler import Sampler, SamplerSettings
+from smatter.tasks.shifts.wear import Worn
 from smatter.tasks.suite import Suite
 
 TASKS: dict[str, tuple[str, ...]] = {
@@ -31,7 +33,7 @@ TASKS: dict[str, tuple[str, ...]] = {
 }
 """Domains of each task; the third and fourth are from domains that no source has seen at all."""
 
-N_SHOTS, N_QUERIES = 3, 15
+N_SHOTS, N_QUERIES, WEAR = 3, 15, 4
 
 
 def is_demo(folder: Path) -> bool:
@@ -50,6 +52,7 @@ def run(folder: Path, seed: int, progress: Callable[[int], None]) -> dict[str, S
     suite = open_suite("signs")
     with new_folder(folder, replace=is_demo(folder)) as work:
         shutil.copytree(SHIPPED / "signs-library", work / "library")
+        (work / "tasks").mkdir()
         library = open_library(work / "library")
         live = LiveMixture(library)
         stories, episodes = {}, {}
@@ -66,7 +69,7 @@ def run(folder: Path, seed: int, progress: Callable[[int], None]) -> dict[str, S
 
 
 def draw_task(suite: Suite, domains: tuple[str, ...], seed: int) -> Episode:
-    """Five classes of the test split, which no source has seen."""
+    """Five classes of the test split, which no source has seen, in worn pictures."""
     settings = SamplerSettings(
         split="test",
         role=suite.domain(domains[0]).role,
@@ -75,7 +78,7 @@ def draw_task(suite: Suite, domains: tuple[str, ...], seed: int) -> Episode:
         n_domains=(len(domains), len(domains)),
         domains=domains,
     )
-    return Sampler(suite, settings, seed).episode(0)
+    return TaskList("demo", Sampler(suite, settings, seed), 1, (Worn("both", WEAR),)).episode(0)
 
 
 def _adapt(

@@ -15,10 +15,11 @@ h1 { font-size: 1.7rem; margin-bottom: .2rem; } h2 { font-size: 1.2rem; margin-t
 p, figcaption { color: var(--soft); max-width: 44rem; } code, pre { font: .85rem/1.5 ui-monospace, monospace; }
 pre { border: 1px solid var(--line); border-radius: 6px; padding: .7rem 1rem; overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-td, th { padding: .35rem .8rem; text-align: right; border-bottom: 1px solid var(--line); }
+td, th { padding: .35rem .6rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
 td:first-child, th:first-child { text-align: left; } th { font-weight: 600; color: var(--soft); }
 figure { margin: 1rem 0; } svg text { fill: var(--soft); font: 12px system-ui, sans-serif; }
-.pictures { display: flex; flex-wrap: wrap; gap: 1.2rem; }
+.pictures { display: flex; flex-wrap: wrap; gap: 1.2rem; } .pictures figcaption { max-width: 11rem; }
+.wide { overflow-x: auto; }
 .pictures img { image-rendering: pixelated; border-radius: 4px; }
 """
 COLOURS = ("#2a78d6", "#d9622b", "#2a9d6f", "#9a5fd0", "#c2467f", "#7a7f87")
@@ -53,7 +54,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str | float]]) -> str:
 
     head = "".join(f"<th>{escape(column)}</th>" for column in columns)
     body = "".join(f"<tr>{''.join(map(cell, row))}</tr>" for row in rows)
-    return f"<table><tr>{head}</tr>{body}</table>"
+    return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'
 
 
 def line_chart(series: Mapping[str, Sequence[float]], x: Sequence[float], x_label: str, y_label: str) -> str:

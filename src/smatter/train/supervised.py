@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
+from smatter.backbones.heads import class_sums
 from smatter.backbones.network import Network
 from smatter.errors import InvalidSettings
 from smatter.library.headers import read_header
@@ -38,7 +39,8 @@ class TrainingSettings:
         weight_decay: of the matrices.
         warm_up: share of the steps in which the rate rises.
         smoothing: of the labels.
-        seed: of the first weights, the batches and the variation.
+        imprint: begin with the classes' mean features as head, which lets a trained network go on where it is.
+        seed: of the head, the batches and the variation.
         variation: of the pictures.
     """
 
@@ -48,6 +50,7 @@ class TrainingSettings:
     weight_decay: float = 0.05
     warm_up: float = 0.05
     smoothing: float = 0.1
+    imprint: bool = False
     seed: int = 0
     variation: Variation = field(default_factory=Variation)
 
@@ -98,7 +101,7 @@ def train_backbone(
         progress: told each step.
     """
     parameters = {name: parameter.requires_grad_() for name, parameter in network.model.named_parameters()}
-    head = torch.nn.Parameter(_first_head(network, pictures, settings.seed))
+    head = torch.nn.Parameter(_first_head(network, pictures, settings))
     trained = {**parameters, "head": head}
     optimizer = torch.optim.AdamW(
         [
@@ -132,11 +135,17 @@ def train_backbone(
         parameter.requires_grad_(False)
 
 
-def _first_head(network: Network, pictures: Pictures, seed: int) -> Tensor:
-    """Random directions, one for each class."""
+def _first_head(network: Network, pictures: Pictures, settings: TrainingSettings) -> Tensor:
+    """A direction for each class: random, or the mean of its features less the mean of all."""
+    values = pictures.values if settings.imprint else pictures.values[:1]
     with torch.no_grad():
-        width = network.features({"pixel_values": pictures.values[:1].float()}).shape[1]
-    return torch.randn(pictures.n_classes, width, generator=torch.Generator().manual_seed(seed))
+        pixels = [(part.float() / 255 - MEAN) / STD for part in values.split(256)]
+        features = torch.cat([network.features({"pixel_values": part}) for part in pixels])
+    if not settings.imprint:
+        generator = torch.Generator().manual_seed(settings.seed)
+        return torch.randn(pictures.n_classes, features.shape[1], generator=generator)
+    labels = torch.repeat_interleave(torch.arange(pictures.n_classes), pictures.first.diff())
+    return class_sums(features - features.mean(dim=0), labels, pictures.n_classes)
 
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
