@@ -51,6 +51,8 @@ def weights(network: Network) -> torch.Tensor:
 def test_only_the_classes_of_the_split_are_drawn_in_the_shares_asked_for(suite: Suite) -> None:
     pictures = Pictures.of(suite, "source", {"rows": 0.75, "columns": 0.25})
     assert pictures.n_classes == sum(len(suite.classes(domain, "source")) for domain in suite.domains)
+    thin = Pictures.of(suite, "source", {"rows": 1.0}, every=3)
+    assert thin.n_classes == -(-len(suite.classes(suite.domain("rows"), "source")) // 3)
     _, labels = pictures.draw(20_000, torch.Generator().manual_seed(0))
     share = float((pictures.domain_of[labels] == 0).float().mean())
     assert share == pytest.approx(0.75, abs=0.02)

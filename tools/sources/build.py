@@ -13,7 +13,7 @@ from multiprocessing.queues import Queue
 from pathlib import Path
 
 import torch
-from plan import BASE, CONFIG, PREPROCESSOR, SPECIALISTS, TUNING, Job
+from plan import BASE, BASE_EVERY, CONFIG, PREPROCESSOR, SPECIALISTS, TUNING, Job
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from safetensors.torch import load_file
 
@@ -31,7 +31,7 @@ def train(job: Job, work: Path, told: "Queue[tuple[str, Step]] | None" = None) -
     if folder.exists():
         return folder
     torch.set_num_threads(1)
-    pictures = Pictures.of(open_suite("signs"), "source", domain_shares(job.domains))
+    pictures = Pictures.of(open_suite("signs"), "source", domain_shares(job.domains), job.every)
     network = Network(CONFIG)
     if job.start:
         network.use(load_file(work / job.start / "model.safetensors"))
@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("-o", "--out", type=Path, required=True, help="folder of the library")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
-    train_all([Job("base", inside(), BASE)], options.work, 1)
+    train_all([Job("base", inside(), BASE, every=BASE_EVERY)], options.work, 1)
     train_all([Job(name, own, TUNING, "base") for name, own in SPECIALISTS.items()], options.work, 2)
     with new_folder(options.out, replace=True) as folder:
         for name in ("base", *SPECIALISTS):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from smatter.train.pictures import Variation
 from smatter.train.supervised import TrainingSettings
 
 CONFIG: dict[str, Any] = {
@@ -25,8 +26,14 @@ SPECIALISTS: dict[str, tuple[str, ...]] = {
 }
 """Domains of each specialist."""
 
-BASE = TrainingSettings(n_steps=3000, batch_size=96, learning_rate=4e-3)
-TUNING = TrainingSettings(n_steps=600, batch_size=96, learning_rate=1e-3, warm_up=0.1, imprint=True)
+WEAR = Variation(degrees=30.0, zoom=0.3, shift=0.12, shear=0.3, contrast=0.3, noise=0.15)
+"""Pictures as worn as `Worn` makes them at severity 5."""
+
+BASE_EVERY = 3
+"""The base learns from one class in so many, so that there is something left for specialists to know."""
+
+BASE = TrainingSettings(n_steps=2500, batch_size=96, learning_rate=4e-3, variation=WEAR)
+TUNING = TrainingSettings(n_steps=900, batch_size=96, learning_rate=2e-3, warm_up=0.1, imprint=True, variation=WEAR)
 
 
 @dataclass(frozen=True)
@@ -38,9 +45,11 @@ class Job:
         domains: that it learns from.
         settings: how.
         start: source to begin with; from nothing where there is none.
+        every: one class in so many is learnt from.
     """
 
     name: str
     domains: tuple[str, ...]
     settings: TrainingSettings
     start: str | None = None
+    every: int = 1

@@ -4,14 +4,14 @@ import argparse
 from pathlib import Path
 
 from build import inside, train_all
-from plan import TUNING, Job
+from plan import BASE_EVERY, TUNING, Job
 
 
 def main() -> None:
     """The base once more, for as many steps as a specialist, on all domains: was it trained to the end?"""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, required=True, help="folder of `build.py`, with the base in it")
-    train_all([Job("base-longer", inside(), TUNING, "base")], parser.parse_args().work, 2)
+    train_all([Job("base-longer", inside(), TUNING, "base", BASE_EVERY)], parser.parse_args().work, 2)
 
 
 if __name__ == "__main__":

@@ -35,12 +35,19 @@ class Pictures:
     shares: Tensor
 
     @classmethod
-    def of(cls, suite: Suite, split: Split, shares: Mapping[str, float]) -> Pictures:
-        """The pictures of a split of some domains, drawn in proportion to their shares."""
+    def of(cls, suite: Suite, split: Split, shares: Mapping[str, float], every: int = 1) -> Pictures:
+        """The pictures of a split of some domains.
+
+        Args:
+            suite: where they are.
+            split: whose classes are taken.
+            shares: how often a picture of each domain is drawn, in proportion.
+            every: take one class in so many.
+        """
         values, sizes, domain_of = [], [], []
         for number, name in enumerate(shares):
             domain = suite.domain(name)
-            classes = suite.classes(domain, split)
+            classes = suite.classes(domain, split)[::every]
             if not classes:
                 raise InvalidSuite(f"domain {name!r} has no classes in split {split!r}: leave it out")
             for each in classes:
@@ -78,7 +85,7 @@ class Variation:
         contrast: the least that may be left of the distance from white.
         noise: standard deviation added to the pixels.
 
-    The defaults are those of `Worn` pictures of severity 4, so that sources know what they will meet.
+    The defaults are those of `Worn` pictures of severity 4.
     """
 
     degrees: float = 20.0
