@@ -141,8 +141,8 @@ def main() -> None:
                 rows.append(
                     {
                         "kind": kind, "shots": shots, "method": method, "tasks": len(values),
-                        "accuracy": mean.mean, "low": mean.low, "high": mean.high, "solver_minus_it": against.mean, "solver_minus_it_low": against.low,
-                        "solver_minus_it_high": against.high,
+                        "accuracy": mean.mean, "low": mean.low, "high": mean.high, "solver_minus_it": against.mean,
+                        "solver_minus_it_low": against.low, "solver_minus_it_high": against.high,
                     }
                 )  # fmt: skip
                 if shots == "all":
