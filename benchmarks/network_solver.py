@@ -31,6 +31,7 @@ from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.solver import SolverSettings, solve_live
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
+from smatter.scores.intervals import mean_interval, paired_difference
 
 NAME = "network_solver"
 KINDS = (*DOMAINS, "red+green", "green+blue", "blue+red")
@@ -44,10 +45,10 @@ Scores = dict[str, list[float]]
 
 
 def accuracy(live: LiveMixture, episode: Episode, recipe: Recipe) -> float:
-    """Share of the queries that the prototype head of a recipe's network gets right."""
+    """Percent of the queries that the prototype head of a recipe's network gets right."""
     live.compose(recipe.mixture, recipe.residual)
     predicted = Adapted(live, episode.support, recipe, None, 0.0).predict(episode.queries).probabilities.argmax(dim=1)
-    return float((predicted == episode.labels).double().mean())
+    return 100 * float((predicted == episode.labels).double().mean())
 
 
 def run_episode(live: LiveMixture, episode: Episode, scores: Scores, seconds: Scores, everything: bool) -> None:
@@ -71,12 +72,6 @@ def run_episode(live: LiveMixture, episode: Episode, scores: Scores, seconds: Sc
     record("best single by evidence", lambda: recipe_of(Mixture.of({gather_evidence(live, rows).best: 1.0})))
     singles = [accuracy(live, episode, recipe_of(Mixture.of({name: 1.0}))) for name in names]
     scores.setdefault("best single in hindsight", []).append(max(singles))
-
-
-def interval(values: list[float]) -> tuple[float, float]:
-    """The mean and half its 95 % interval, in points."""
-    sample = 100 * np.asarray(values)
-    return float(sample.mean()), float(1.96 * sample.std(ddof=1) / len(sample) ** 0.5)
 
 
 def main() -> None:
@@ -107,13 +102,11 @@ def main() -> None:
                     tick()
     rows: Rows = []
     for name, values in scores.items():
-        mean, half = interval(values)
-        against, half_against = interval([a - b for a, b in zip(values, scores["solver"], strict=True)])
+        mean, against = mean_interval(values), paired_difference(values, scores["solver"])
         rows.append(
             {
-                "method": name, "accuracy": mean, "accuracy_low": mean - half, "accuracy_high": mean + half,
-                "minus_solver": against, "minus_solver_low": against - half_against,
-                "minus_solver_high": against + half_against,
+                "method": name, "accuracy": mean.mean, "accuracy_low": mean.low, "accuracy_high": mean.high,
+                "minus_solver": against.mean, "minus_solver_low": against.low, "minus_solver_high": against.high,
                 "seconds": float(np.median(seconds[name])) if name in seconds else float("nan"),
             }
         )  # fmt: skip
@@ -121,11 +114,11 @@ def main() -> None:
     figures = {"tasks": len(scores["solver"])}
     lost: Rows = []
     for name in ("evidence routing", "solver"):
-        mean, half = interval([a - b for a, b in zip(scores[name], crowded_scores[name], strict=True)])
+        loss = paired_difference(scores[name], crowded_scores[name])
         lost.append(
-            {"method": name, "points_lost": mean, "points_lost_low": mean - half, "points_lost_high": mean + half}
+            {"method": name, "points_lost": loss.mean, "points_lost_low": loss.low, "points_lost_high": loss.high}
         )
-        figures[f"irrelevant_sources_cost_{name.split()[0]}"] = mean
+        figures[f"irrelevant_sources_cost_{name.split()[0]}"] = loss.mean
     for row in rows:
         figures["accuracy_" + row["method"].replace(",", "").replace(" ", "_")] = row["accuracy"]
     for row in rows:

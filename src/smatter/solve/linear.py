@@ -104,11 +104,11 @@ class LinearLoss:
         outputs = self.outputs(theta)
         slopes = self.link.slopes(outputs, self.targets) * self.weights
         gradient = _times(slopes, self.features).flatten(1) + self.ridge * theta
-        return Evaluation(self._value(outputs, theta), gradient)
+        return Evaluation(self.value_of(outputs, theta), gradient)
 
     def value(self, theta: Tensor) -> Tensor:
         """The loss alone."""
-        return self._value(self.outputs(theta), theta)
+        return self.value_of(self.outputs(theta), theta)
 
     def hessian_product(self, direction: Tensor) -> Tensor:
         """X'X d / n + ridge d, under a squared loss."""
@@ -157,7 +157,8 @@ class LinearLoss:
             return self.features.new_full((1, 1, n_examples), 1 / n_examples)
         return self.shares[:, None]
 
-    def _value(self, outputs: Tensor, theta: Tensor) -> Tensor:
+    def value_of(self, outputs: Tensor, theta: Tensor) -> Tensor:
+        """The loss, where the outputs of theta are known."""
         value = (self.link.losses(outputs, self.targets) * self.weights[:, 0]).sum(dim=1)
         return value + 0.5 * self.ridge * theta.square().sum(dim=1) if self.ridge else value
 

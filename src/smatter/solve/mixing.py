@@ -72,7 +72,7 @@ def _quadratic(loss: Loss, rows: Tensor, residual: Tensor, n_blocks: int) -> Qua
     if loss.ridge:
         quadratic = quadratic + loss.ridge * rows @ rows.mT
         linear = linear - loss.ridge * (rows @ residual.unsqueeze(-1)).squeeze(-1)
-    return QuadraticMixture(quadratic, linear, loss.value(residual), n_blocks)
+    return QuadraticMixture(quadratic, linear, loss.value_of(outputs, residual), n_blocks)
 
 
 @dataclass(frozen=True)

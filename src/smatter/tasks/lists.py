@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -83,7 +84,7 @@ class TaskList:
     def __iter__(self) -> Iterator[Episode]:
         return (self.episode(index) for index in range(self.n_tasks))
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Of the numbers of all that is drawn, and of the labels that the shifts leave of the first tasks."""
         whole = hashlib.sha256()

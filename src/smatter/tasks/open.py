@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 
 from smatter.errors import InvalidSuite, NotFound, SmatterError
@@ -73,7 +74,13 @@ def open_list(suite: str, name: str, final: bool = False) -> TaskList:
     if not path.exists():
         known = ", ".join(sorted(each.stem for each in path.parent.glob("*.json"))) or "none"
         raise NotFound(f"no list {name!r} is shipped with {suite!r}; there are: {known}")
-    return read_list(path, open_suite(suite), final)
+    return read_list(path, _read_once(SHIPPED / suite), final)
+
+
+@cache
+def _read_once(folder: Path) -> Suite:
+    """A shipped suite, whose sheets all of its lists then share."""
+    return read_packed(folder)
 
 
 def n_files(where: str | Path) -> int:

@@ -22,17 +22,22 @@ Floats = np.ndarray[Any, np.dtype[np.float32]]
 
 
 @dataclass(frozen=True)
-class PictureShift(ABC):
-    """Changes pictures and nothing else.
+class InputShift:
+    """Changes inputs and nothing else.
 
     Args:
-        target: the part of the task whose pictures change.
+        target: the part of the task whose inputs change.
     """
 
     target: Target = "both"
 
     def __post_init__(self) -> None:
         check_choice("target", self.target, get_args(Target))
+
+
+@dataclass(frozen=True)
+class PictureShift(InputShift, ABC):
+    """Changes pictures and nothing else."""
 
     def __call__(self, episode: Episode, generator: np.random.Generator) -> Episode:
         """The task with other pictures."""
@@ -45,17 +50,8 @@ class PictureShift(ABC):
 
 
 @dataclass(frozen=True)
-class TextShift(ABC):
-    """Changes texts and nothing else.
-
-    Args:
-        target: the part of the task whose texts change.
-    """
-
-    target: Target = "both"
-
-    def __post_init__(self) -> None:
-        check_choice("target", self.target, get_args(Target))
+class TextShift(InputShift, ABC):
+    """Changes texts and nothing else."""
 
     def __call__(self, episode: Episode, generator: np.random.Generator) -> Episode:
         """The task with other texts."""
