@@ -42,7 +42,15 @@ def test_the_way_from_folders_to_a_checkpoint(folders: Path, capsys) -> None:
     law, code, out = (load_file(folders / name / "model.safetensors") for name in ("law", "code", "out"))
     name = "encoder.layer.1.output.dense.weight"
     torch.testing.assert_close(out[name], 0.75 * law[name] + 0.25 * code[name])
+    assert run(capsys, "library", "safe", shelf, "code") == {"safe": "code"}
+    assert main(["library", "remove", str(shelf), "code"]) == 2
+    assert "mark another" in capsys.readouterr().err
     assert run(capsys, "library", "remove", shelf, "law")["sources"] == ["base", "code"]
+    assert run(capsys, "library", "list", shelf)["safe"] == "code"
+    assert main(["library", "list", str(shelf)]) == 0
+    assert "code (safe)" in capsys.readouterr().out
+    assert main(["library", "safe", str(shelf), "ghost"]) == 2
+    assert "no source is named 'ghost'" in capsys.readouterr().err
     assert main(["compose", str(shelf), "--recipe", str(folders / "out" / "recipe.safetensors")]) == 2
     assert "75.0%" in capsys.readouterr().err
 

@@ -10,7 +10,7 @@ from smatter.errors import InvalidSuite
 from smatter.tasks.episode import Episode, Examples
 from smatter.tasks.shifts.classes import MissingClasses, SpuriousClasses, StyleMismatch
 from smatter.tasks.shifts.labels import LabelNoise
-from smatter.tasks.shifts.safety import FORBIDDEN, ForbiddenClass, count_refusals
+from smatter.tasks.shifts.safety import FORBIDDEN, ForbiddenClass, ForbiddenDomain, count_refusals
 from smatter.tasks.shifts.shots import Imbalance, NearDuplicates, Outliers
 
 
@@ -222,6 +222,25 @@ def test_one_class_is_forbidden_and_all_examples_stay() -> None:
     assert drawn == set(range(5))
     with pytest.raises(InvalidSuite, match="once"):
         ForbiddenClass()(after, generator())
+
+
+def test_a_forbidden_domain_becomes_one_class() -> None:
+    before = make_episode()
+    own = [np.isin(part.truth, (1, 3)).astype(np.int64) for part in (before.support, before.query)]
+    support, query = (replace(part, domains=d) for part, d in zip((before.support, before.query), own, strict=True))
+    before = replace(before, support=support, query=query)
+    after = ForbiddenDomain(1)(before, generator())
+    names = before.class_names
+    assert after.class_names == (names[0], names[2], names[4], FORBIDDEN)
+    for old, new in ((before.support, after.support), (before.query, after.query)):
+        assert [after.class_names[i] for i in new.labels] == [
+            FORBIDDEN if i in (1, 3) else names[i] for i in old.labels
+        ]
+        assert np.array_equal(new.inputs, old.inputs) and np.array_equal(new.labels, new.truth)
+    assert count_refusals(after, np.full(40, 3)).needless == 1
+    assert ForbiddenDomain(7)(before, generator()) is before
+    with pytest.raises(InvalidSuite, match="once"):
+        ForbiddenDomain(1)(after, generator())
 
 
 def test_refusals_are_counted() -> None:

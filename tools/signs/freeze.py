@@ -18,7 +18,7 @@ from smatter.tasks.suite import Suite
 STAGES = {"validation": (1, 200), "test": (2, 300), "final": (3, 300)}
 """Seed and length of the lists of each."""
 
-WEAR = Worn("both", 4)
+WEAR = Worn("both", 5)
 """Without it, letters of most scripts are too easy to tell apart for a network that knows the script."""
 
 RENDERINGS: dict[str, Shift] = {

@@ -7,15 +7,18 @@ What is done is kept in DIR, so that a build that was stopped goes on where it w
 import argparse
 import json
 import shutil
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.queues import Queue
 from pathlib import Path
 
 import torch
-from plan import BASE, BASE_EVERY, CONFIG, PREPROCESSOR, SPECIALISTS, TUNING, Job
+from plan import BASE_JOB, CONFIG, PREPROCESSOR, SPECIALIST_JOBS, Job
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from safetensors.torch import load_file
+from torch import Tensor
 
 from smatter.backbones.network import Network
 from smatter.library.edit import add_source, init_library
@@ -32,20 +35,64 @@ def train(job: Job, work: Path, told: "Queue[tuple[str, Step]] | None" = None) -
         return folder
     torch.set_num_threads(1)
     pictures = Pictures.of(open_suite("signs"), "source", domain_shares(job.domains), job.every)
+    if job.forbidden:
+        pictures = merged(pictures, job.domains.index(job.forbidden))
+    if job.objective == "turns":
+        pictures = Turns(**vars(pictures))
     network = Network(CONFIG)
     if job.start:
         network.use(load_file(work / job.start / "model.safetensors"))
         network.model.float()
+    else:
+        draw_weights(network, job.weights_seed)
     state = work / f"{job.name}.state.safetensors"
     train_backbone(network, pictures, job.settings, state, progress=lambda step: told and told.put((job.name, step)))
+    write_checkpoint(network, folder)
+    return folder
+
+
+def write_checkpoint(network: Network, folder: Path) -> None:
+    """A folder as `from_pretrained` reads it, in half precision."""
     with new_folder(folder) as partial:
         network.model.half().save_pretrained(partial)
         (partial / "model.safetensors").chmod(0o644)
         write_file(partial / "preprocessor_config.json", json.dumps(PREPROCESSOR, indent=1).encode())
-    return folder
 
 
-def train_all(jobs: list[Job], work: Path, workers: int) -> None:
+def draw_weights(network: Network, seed: int) -> None:
+    """Draw every matrix anew, as the architecture begins."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in network.model.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(std=network.config["initializer_range"], generator=generator)
+
+
+def merged(pictures: Pictures, domain: int) -> Pictures:
+    """The same pictures with all classes of one domain as one."""
+    own = (pictures.domain_of == domain).nonzero().flatten()
+    kept = torch.ones(pictures.n_classes, dtype=torch.bool)
+    kept[own[1:]] = False
+    first = torch.cat([pictures.first[:-1][kept], pictures.first[-1:]])
+    return replace(pictures, first=first, domain_of=pictures.domain_of[kept])
+
+
+class Turns(Pictures):
+    """Pictures turned by quarters; the number of quarters is what is to be told, whatever their class."""
+
+    @property
+    def n_classes(self) -> int:
+        """One for each turn."""
+        return 4
+
+    def draw(self, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Turned pictures and by how many quarters."""
+        pixels, _ = super().draw(n, generator)
+        turns = torch.randint(4, (n,), generator=generator)
+        return torch.stack([each.rot90(int(turn), (1, 2)) for each, turn in zip(pixels, turns, strict=True)]), turns
+
+
+def train_all(jobs: Sequence[Job], work: Path, workers: int) -> None:
     """Train independent sources side by side, with a bar for each."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     context = get_context("spawn")
@@ -64,26 +111,32 @@ def train_all(jobs: list[Job], work: Path, workers: int) -> None:
             future.result()
 
 
-def inside() -> tuple[str, ...]:
-    """The domains that are not held out."""
-    return tuple(domain.name for domain in open_suite("signs").domains if domain.role == "id")
+def write_library(work: Path, names: Sequence[str], out: Path) -> None:
+    """A library with copies of the checkpoints; the first is the base."""
+    with new_folder(out, replace=True) as folder:
+        for name in names:
+            shutil.copytree(work / name, folder / name)
+        init_library(folder, folder / names[0])
+        for name in names[1:]:
+            add_source(folder, folder / name)
 
 
-def main() -> None:
-    """Base, specialists, library."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def arguments(description: str | None) -> argparse.Namespace:
+    """Where to work and where the library goes."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--work", type=Path, required=True, help="folder for states and checkpoints")
     parser.add_argument("-o", "--out", type=Path, required=True, help="folder of the library")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
-    train_all([Job("base", inside(), BASE, every=BASE_EVERY)], options.work, 1)
-    train_all([Job(name, own, TUNING, "base") for name, own in SPECIALISTS.items()], options.work, 2)
-    with new_folder(options.out, replace=True) as folder:
-        for name in ("base", *SPECIALISTS):
-            shutil.copytree(options.work / name, folder / name)
-        init_library(folder, folder / "base")
-        for name in SPECIALISTS:
-            add_source(folder, folder / name)
+    return options
+
+
+def main() -> None:
+    """Base, specialists, library."""
+    options = arguments(__doc__)
+    train_all([BASE_JOB], options.work, 1)
+    train_all(SPECIALIST_JOBS, options.work, 2)
+    write_library(options.work, [BASE_JOB.name, *(job.name for job in SPECIALIST_JOBS)], options.out)
 
 
 if __name__ == "__main__":

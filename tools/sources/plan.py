@@ -1,7 +1,7 @@
 """Which sources there are, what each learns from, and for how long."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from smatter.train.pictures import Variation
 from smatter.train.supervised import TrainingSettings
@@ -29,10 +29,10 @@ SPECIALISTS: dict[str, tuple[str, ...]] = {
 WEAR = Variation(degrees=30.0, zoom=0.3, shift=0.12, shear=0.3, contrast=0.3, noise=0.15)
 """Pictures as worn as `Worn` makes them at severity 5."""
 
-BASE_EVERY = 3
+BASE_EVERY = 6
 """The base learns from one class in so many, so that there is something left for specialists to know."""
 
-BASE = TrainingSettings(n_steps=2500, batch_size=96, learning_rate=4e-3, variation=WEAR)
+BASE = TrainingSettings(n_steps=1600, batch_size=96, learning_rate=4e-3, variation=WEAR)
 TUNING = TrainingSettings(n_steps=900, batch_size=96, learning_rate=2e-3, warm_up=0.1, imprint=True, variation=WEAR)
 
 
@@ -44,8 +44,11 @@ class Job:
         name: of the source.
         domains: that it learns from.
         settings: how.
-        start: source to begin with; from nothing where there is none.
+        start: source to begin with; from random weights where there is none.
         every: one class in so many is learnt from.
+        weights_seed: of the random weights.
+        objective: tell classes apart, or tell by how many quarters a picture was turned.
+        forbidden: a domain that is learnt as one class.
     """
 
     name: str
@@ -53,3 +56,41 @@ class Job:
     settings: TrainingSettings
     start: str | None = None
     every: int = 1
+    weights_seed: int = 0
+    objective: Literal["classes", "turns"] = "classes"
+    forbidden: str | None = None
+
+
+INSIDE = tuple(sorted(domain for own in SPECIALISTS.values() for domain in own))
+"""Every domain that is not held out."""
+
+BASE_JOB = Job("base", INSIDE, BASE, every=BASE_EVERY)
+SPECIALIST_JOBS = tuple(Job(name, own, TUNING, "base") for name, own in SPECIALISTS.items())
+
+
+def _specialist(name: str, *domains: str) -> Job:
+    return Job(name, domains, TUNING, "base")
+
+
+def _twin(name: str) -> Job:
+    return Job(f"{name}-twin", SPECIALISTS[name], replace(TUNING, seed=1), "base")
+
+
+SCRIPTS = (*SPECIALISTS["latin"], *SPECIALISTS["alphabets"], *SPECIALISTS["syllables"])
+
+STUDY_JOBS = (
+    _twin("latin"),
+    _twin("emoji"),
+    Job("turns", INSIDE, replace(TUNING, imprint=False), "base", objective="turns"),
+    _specialist("scripts", *SCRIPTS),
+    _specialist("pictures", *SPECIALISTS["emoji"], *SPECIALISTS["symbols"]),
+    _specialist("print-and-flags", "latin-print", "cyrillic", "flags"),
+    _specialist("hands-and-people", "latin-hand", "kana", "emoji-people"),
+    Job("guard", INSIDE, TUNING, "base", forbidden="kana"),
+    replace(BASE_JOB, name="stranger", weights_seed=1),
+)
+"""With base, specialists and one source of noise, sixteen: near-duplicates by another seed, another objective,
+specialists of many domains, one that learnt what is forbidden in the safety study, a base from other random weights."""
+
+LONGER_JOB = Job("base-longer", INSIDE, TUNING, "base", BASE_EVERY)
+"""The base once more, for as many steps as a specialist, on all domains: was it trained to the end?"""

@@ -1,17 +1,43 @@
-"""Train networks that do not ship, to study those that do: python tools/sources/study.py --work DIR."""
+"""Train networks that do not ship, to study those that do: python tools/sources/study.py --work DIR -o LIBRARY.
 
-import argparse
+Takes the base and the specialists from DIR, where `build.py` left them. LIBRARY holds all sixteen sources; the base
+that went on stays in DIR, for `benchmarks/signs_sources.py`.
+"""
+
 from pathlib import Path
 
-from build import inside, train_all
-from plan import BASE_EVERY, TUNING, Job
+import torch
+from build import arguments, train_all, write_checkpoint, write_library
+from plan import BASE_JOB, CONFIG, LONGER_JOB, SPECIALIST_JOBS, STUDY_JOBS
+from safetensors.torch import load_file
+
+from smatter.backbones.network import Network
+from smatter.library.edit import mark_safe
+
+
+def write_noise(base: Path, folder: Path) -> None:
+    """A checkpoint whose every tensor is noise of the base tensor's mean and spread: it knows nothing at all."""
+    if folder.exists():
+        return
+    generator = torch.Generator().manual_seed(0)
+    noise = {}
+    for name, tensor in load_file(base / "model.safetensors").items():
+        values = tensor.float()
+        spread = values.std(correction=0)
+        noise[name] = values.mean() + spread * torch.randn(values.shape, generator=generator)
+    network = Network(CONFIG)
+    network.use(noise)
+    write_checkpoint(network, folder)
 
 
 def main() -> None:
-    """The base once more, for as many steps as a specialist, on all domains: was it trained to the end?"""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--work", type=Path, required=True, help="folder of `build.py`, with the base in it")
-    train_all([Job("base-longer", inside(), TUNING, "base", BASE_EVERY)], parser.parse_args().work, 2)
+    """The base that goes on, the rest of the sixteen, their library."""
+    options = arguments(__doc__)
+    train_all([LONGER_JOB, *STUDY_JOBS], options.work, 2)
+    write_noise(options.work / BASE_JOB.name, options.work / "noise")
+    names = [job.name for job in (BASE_JOB, *SPECIALIST_JOBS, *STUDY_JOBS)]
+    write_library(options.work, [*names, "noise"], options.out)
+    mark_safe(options.out, "guard")
 
 
 if __name__ == "__main__":

@@ -82,6 +82,19 @@ def remove(
     show({"removed": name, "sources": list(left)}, as_json, lambda: print(f"removed {name!r}; left: {', '.join(left)}"))
 
 
+@app.command()
+def safe(
+    folder: Folder,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The source's name.")],
+    as_json: Json = False,
+) -> None:
+    """Mark the source to fall back to where nothing must go wrong; there is one at most."""
+    from smatter.library.edit import mark_safe
+
+    mark_safe(folder, name)
+    show({"safe": name}, as_json, lambda: print(f"{name!r} is the safe source of {folder}"))
+
+
 @app.command("list")
 def list_(
     folder: Folder,
@@ -93,11 +106,13 @@ def list_(
 
     manifest = read_manifest(folder)
 
+    roles = {"base": manifest.base, "safe": manifest.safe}
+
     def text() -> None:
         print(f"{folder}: {len(manifest.sources)} sources of {manifest.architecture}, {len(manifest.modules)} modules")
         rows = [
             [
-                source.name + (" (base)" if source.name == manifest.base else ""),
+                source.name + "".join(f" ({role})" for role, owner in roles.items() if owner == source.name),
                 source.form,
                 f"{source.n_parameters / 1e6:.2f} M",
                 human_size(source.n_bytes),

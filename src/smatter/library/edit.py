@@ -126,7 +126,8 @@ def add_source(
             raise IncompatibleSource(f"{source} does not mix with {library.manifest.base!r}: {errors[0].message}{more}")
         entry = _store(library, candidate, name, form, rank, progress)
         try:
-            manifest = _changed(library, (*library.manifest.sources, entry))
+            sources = [each.model_dump() for each in (*library.manifest.sources, entry)]
+            manifest = _changed(library, sources=sources)
             added = Library(folder, manifest)
             for finding in differing_buffers(added, name):
                 raise IncompatibleSource(f"{source}: {finding.message}")
@@ -146,9 +147,23 @@ def remove_source(folder: str | Path, name: str) -> Library:
         entry = library.manifest.source(name)
         if name == library.manifest.base:
             raise InvalidManifest(f"{name!r} is the base, which all others refer to; make a library with another base")
-        manifest = _changed(library, tuple(other for other in library.manifest.sources if other.name != name))
+        if name == library.manifest.safe:
+            raise InvalidManifest(f"{name!r} is the safe source: mark another with `smatter library safe` first")
+        left = [other.model_dump() for other in library.manifest.sources if other.name != name]
+        manifest = _changed(library, sources=left)
         write_file(folder / MANIFEST, manifest.to_json())
         _discard(folder, entry)
+    return Library(folder, manifest)
+
+
+def mark_safe(folder: str | Path, name: str) -> Library:
+    """Make a source the safe one, instead of whichever was."""
+    folder = Path(folder)
+    with _locked(folder):
+        library = open_library(folder)
+        library.manifest.source(name)
+        manifest = _changed(library, safe=name)
+        write_file(folder / MANIFEST, manifest.to_json())
     return Library(folder, manifest)
 
 
@@ -201,9 +216,8 @@ def _store(
             )
 
 
-def _changed(library: Library, sources: tuple[SourceEntry, ...]) -> Manifest:
-    data = library.manifest.model_dump(by_alias=True) | {"sources": [source.model_dump() for source in sources]}
-    return parse_manifest(data, library.folder / MANIFEST)
+def _changed(library: Library, **fields: object) -> Manifest:
+    return parse_manifest(library.manifest.model_dump(by_alias=True) | fields, library.folder / MANIFEST)
 
 
 def _hash_files(folder: Path, files: Iterable[str], progress: Progress | None) -> dict[str, FileEntry]:

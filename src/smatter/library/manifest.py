@@ -68,6 +68,8 @@ class Manifest(_Record):
     architecture: str = Field(min_length=1, max_length=MAX_LABEL_CHARACTERS)
     model_type: str | None = Field(default=None, max_length=MAX_LABEL_CHARACTERS)
     base: Name
+    safe: Name | None = None
+    """The source to fall back to where nothing must go wrong."""
     exclude: tuple[Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_CHARACTERS)], ...] = ()
     modules: dict[TensorName, tuple[TensorName, ...]]
     sources: tuple[SourceEntry, ...] = Field(max_length=MAX_SOURCES)
@@ -79,6 +81,8 @@ class Manifest(_Record):
             raise ValueError(f"a source is named twice in {names}")
         if self.base not in names:
             raise ValueError(f"the base {self.base!r} is not among the sources {names}")
+        if self.safe is not None and self.safe not in names:
+            raise ValueError(f"the safe source {self.safe!r} is not among the sources {names}")
         if self.source(self.base).form != "whole":
             raise ValueError(f"the base {self.base!r} must be stored whole")
         _ = self.partition

@@ -15,7 +15,7 @@ from smatter.tasks.shifts.corruptions import Blur, GaussianNoise, Jpeg, LowContr
 from smatter.tasks.shifts.cue import SpuriousCue
 from smatter.tasks.shifts.labels import LabelNoise
 from smatter.tasks.shifts.renderings import Inverted, Outline, StrongRotation, TexturedBackground
-from smatter.tasks.shifts.safety import ForbiddenClass
+from smatter.tasks.shifts.safety import ForbiddenClass, ForbiddenDomain
 from smatter.tasks.shifts.shots import Imbalance, NearDuplicates, Outliers
 from smatter.tasks.shifts.texts import Casing, Template, Typos
 from smatter.tasks.shifts.wear import Worn
@@ -54,6 +54,7 @@ SHIFTS: dict[str, type[Shift]] = {
     "casing": Casing,
     "typos": Typos,
     "forbidden-class": ForbiddenClass,
+    "forbidden-domain": ForbiddenDomain,
 }
 
 

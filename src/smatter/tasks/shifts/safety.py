@@ -24,10 +24,37 @@ class ForbiddenClass:
     def __call__(self, episode: Episode, generator: np.random.Generator) -> Episode:
         """The task with a class to refuse."""
         if FORBIDDEN in episode.class_names:
-            raise InvalidSuite("the task has a forbidden class already: use ForbiddenClass once")
+            raise InvalidSuite("the task has a forbidden class already: forbid once")
         names = list(episode.class_names)
         names[int(choose(len(names), 1, generator)[0])] = FORBIDDEN
         return replace(episode, class_names=tuple(names))
+
+
+@dataclass(frozen=True)
+class ForbiddenDomain:
+    """All classes of one domain become one that is forbidden, which a source trained to refuse it can know.
+
+    Meant for tasks with classes of several domains. Where none is of this one, nothing changes.
+
+    Args:
+        domain: number of the domain in its suite.
+    """
+
+    domain: int
+
+    def __call__(self, episode: Episode, generator: np.random.Generator) -> Episode:  # noqa: ARG002
+        """The task with a class to refuse; the others keep their order."""
+        if FORBIDDEN in episode.class_names:
+            raise InvalidSuite("the task has a forbidden class already: forbid once")
+        both = (episode.support, episode.query)
+        merged = {int(label) for part in both for label in part.truth[part.domains == self.domain]} - {-1}
+        if not merged:
+            return episode
+        kept = [number for number in range(episode.n_way) if number not in merged]
+        new = np.full(episode.n_way + 1, -1)  # its last entry is for -1, of no class
+        new[kept], new[sorted(merged)] = np.arange(len(kept)), len(kept)
+        support, query = (replace(part, labels=new[part.labels], truth=new[part.truth]) for part in both)
+        return Episode(support, query, (*(episode.class_names[number] for number in kept), FORBIDDEN))
 
 
 @dataclass(frozen=True)
@@ -50,7 +77,7 @@ def count_refusals(episode: Episode, answers: Integers) -> Refusals:
     answering the forbidden class or -1; how sure it must be to answer is its own threshold.
 
     Args:
-        episode: after `ForbiddenClass` or `MissingClasses`.
+        episode: after `ForbiddenClass`, `ForbiddenDomain` or `MissingClasses`.
         answers: class given to each query, (n,).
     """
     no_answer = [-1, *(number for number, name in enumerate(episode.class_names) if name == FORBIDDEN)]
