@@ -42,7 +42,7 @@ sources: .venv/user
 
 # Networks that do not ship, to judge those that do.
 sources-study: .venv/user
-	$(BIN)/python tools/sources/study.py --work .build/sources
+	$(BIN)/python tools/sources/study.py --work .build/sources -o .build/signs-study
 
 bench-%: .venv/developer
 	$(BIN)/python benchmarks/$*.py
