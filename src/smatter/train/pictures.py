@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
-from smatter.errors import InvalidSuite
+from smatter.backbones.network import Inputs
 from smatter.tasks.splits import Split
 from smatter.tasks.suite import Suite
+from smatter.train.examples import ByClass, choose_classes, domain_shares
+
+__all__ = ["Pictures", "Variation", "domain_shares"]
 
 WHITE = 1.0
+MEAN, STD = 0.5, 0.5
+PART = 256
 
 
 @dataclass(frozen=True)
-class Pictures:
+class Pictures(ByClass):
     """Pictures in memory, class after class, domain after domain.
 
     Args:
@@ -36,41 +42,34 @@ class Pictures:
 
     @classmethod
     def of(cls, suite: Suite, split: Split, shares: Mapping[str, float], every: int = 1) -> Pictures:
-        """The pictures of a split of some domains.
-
-        Args:
-            suite: where they are.
-            split: whose classes are taken.
-            shares: how often a picture of each domain is drawn, in proportion.
-            every: take one class in so many.
-        """
-        values, sizes, domain_of = [], [], []
-        for number, name in enumerate(shares):
-            domain = suite.domain(name)
-            classes = suite.classes(domain, split)[::every]
-            if not classes:
-                raise InvalidSuite(f"domain {name!r} has no classes in split {split!r}: leave it out")
-            for each in classes:
-                values.append(np.asarray(domain.store.take(range(each.start, each.stop))))
-                sizes.append(len(each))
-                domain_of.append(number)
+        """The pictures of a split of some domains; see `choose_classes`."""
+        chosen = choose_classes(suite, split, shares, every)
+        values = [np.asarray(domain.store.take(range(each.start, each.stop))) for domain, each in chosen.classes]
         pixels = torch.from_numpy(np.concatenate(values)).permute(0, 3, 1, 2).contiguous()
-        first = torch.tensor([0, *sizes]).cumsum(0)
-        share = torch.tensor(list(shares.values()), dtype=torch.float64)
-        return cls(pixels, first, torch.tensor(domain_of), share / share.sum())
+        return cls(pixels, chosen.first, chosen.domain_of, chosen.shares)
 
     @property
-    def n_classes(self) -> int:
-        """How many classes there are."""
-        return len(self.domain_of)
+    def key(self) -> dict[str, Any]:
+        """Tells what a run learnt from, for its state."""
+        return {"n_classes": self.n_classes, "n_pictures": len(self.values)}
+
+    @property
+    def variation(self) -> type:
+        """What can vary these examples."""
+        return Variation
 
     def draw(self, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Pictures, (n, 3, height, width) in [0, 1], and their classes: domain by share, then class, then picture."""
-        weight = (self.shares / torch.bincount(self.domain_of).double())[self.domain_of]
-        labels = torch.multinomial(weight, n, replacement=True, generator=generator)
-        sizes = self.first.diff()[labels]
-        places = self.first[labels] + (torch.rand(n, generator=generator, dtype=torch.float64) * sizes).long()
+        """Pictures, (n, 3, height, width) in [0, 1], and their classes."""
+        places, labels = self.places(n, generator)
         return self.values[places].float() / 255, labels
+
+    def parts(self) -> Iterator[Tensor]:
+        """All pictures in order, in [0, 1], some at a time."""
+        return (part.float() / 255 for part in self.values.split(PART))
+
+    def prepared(self, drawn: Tensor) -> Inputs:
+        """Pictures as a network wants them: between -1 and 1."""
+        return {"pixel_values": (drawn - MEAN) / STD}
 
 
 @dataclass(frozen=True)
@@ -110,8 +109,3 @@ class Variation:
         moved = grid_sample(pixels - WHITE, grid, align_corners=False)  # zero, which is white, outside
         contrast = self.contrast + (1 - self.contrast) * torch.rand(n, 1, 1, 1, generator=generator)
         return moved * contrast + WHITE + self.noise * torch.randn(pixels.shape, generator=generator)
-
-
-def domain_shares(names: Sequence[str]) -> dict[str, float]:
-    """Equal shares."""
-    return dict.fromkeys(names, 1 / len(names))

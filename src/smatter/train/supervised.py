@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -22,9 +23,10 @@ from smatter.backbones.network import Network
 from smatter.errors import InvalidSettings
 from smatter.library.headers import read_header
 from smatter.library.writing import write_file
-from smatter.train.pictures import Pictures, Variation
+from smatter.train.examples import Examples
+from smatter.train.pictures import Variation
+from smatter.train.texts import Omission
 
-MEAN, STD = 0.5, 0.5
 SCALE = 16.0
 
 
@@ -34,14 +36,14 @@ class TrainingSettings:
 
     Args:
         n_steps: batches.
-        batch_size: pictures in each.
+        batch_size: examples in each.
         learning_rate: at its height; it rises over the first steps and falls to zero along half a cosine.
         weight_decay: of the matrices.
         warm_up: share of the steps in which the rate rises.
         smoothing: of the labels.
         imprint: begin with the classes' mean features as head, which lets a trained network go on where it is.
         seed: of the head, the batches and the variation.
-        variation: of the pictures.
+        variation: of the examples, which says whether they are pictures or texts.
     """
 
     n_steps: int
@@ -52,7 +54,7 @@ class TrainingSettings:
     smoothing: float = 0.1
     imprint: bool = False
     seed: int = 0
-    variation: Variation = field(default_factory=Variation)
+    variation: Variation | Omission = field(default_factory=Variation)
 
     def __post_init__(self) -> None:
         if min(self.n_steps, self.batch_size) < 1 or not self.learning_rate > 0:
@@ -83,25 +85,37 @@ class Step:
 
 def train_backbone(
     network: Network,
-    pictures: Pictures,
+    examples: Examples,
     settings: TrainingSettings,
     state: Path | None = None,
     save_every: int = 100,
     progress: Callable[[Step], None] | None = None,
+    frozen: Sequence[str] = (),
 ) -> None:
     """Train a network in place.
 
     Args:
-        network: takes pictures.
-        pictures: to learn from.
+        network: takes what the examples are.
+        examples: pictures or texts to learn from.
         settings: how.
         state: a file for what is needed to go on after an interruption; nothing is kept without it. A file of the same
             settings that is there already is gone on from.
         save_every: steps between two writes of it.
         progress: told each step.
+        frozen: how the names of parameters begin that stay as they are.
     """
-    parameters = {name: parameter.requires_grad_() for name, parameter in network.model.named_parameters()}
-    head = torch.nn.Parameter(_first_head(network, pictures, settings))
+    if not isinstance(settings.variation, examples.variation):
+        raise InvalidSettings(
+            f"{type(settings.variation).__name__} does not vary these examples, {examples.variation.__name__} does: "
+            "give that as the settings' variation"
+        )
+    network.model.requires_grad_(False)
+    parameters = {
+        name: parameter.requires_grad_()
+        for name, parameter in network.model.named_parameters()
+        if not name.startswith(tuple(frozen))
+    }
+    head = torch.nn.Parameter(_first_head(network, examples, settings))
     trained = {**parameters, "head": head}
     optimizer = torch.optim.AdamW(
         [
@@ -111,15 +125,14 @@ def train_backbone(
         lr=settings.learning_rate,
         betas=(0.9, 0.99),
     )
-    key = json.dumps(asdict(settings) | {"n_classes": pictures.n_classes, "n_pictures": len(pictures.values)})
+    key = json.dumps(asdict(settings) | examples.key | ({"frozen": list(frozen)} if frozen else {}))
     done = 0 if state is None else _resume(state, key, trained, optimizer)
     for step in range(done, settings.n_steps):
         generator = torch.Generator().manual_seed(1_000_003 * settings.seed + step)
         for group in optimizer.param_groups:
             group["lr"] = settings.rate(step)
-        pixels, labels = pictures.draw(settings.batch_size, generator)
-        pixels = settings.variation(pixels, generator)
-        features = network.features({"pixel_values": (pixels - MEAN) / STD})
+        drawn, labels = examples.draw(settings.batch_size, generator)
+        features = network.features(examples.prepared(settings.variation(drawn, generator)))
         logits = SCALE * normalize(features, dim=1) @ normalize(head, dim=1).T
         loss = cross_entropy(logits, labels, label_smoothing=settings.smoothing)
         optimizer.zero_grad()
@@ -135,17 +148,15 @@ def train_backbone(
         parameter.requires_grad_(False)
 
 
-def _first_head(network: Network, pictures: Pictures, settings: TrainingSettings) -> Tensor:
+def _first_head(network: Network, examples: Examples, settings: TrainingSettings) -> Tensor:
     """A direction for each class: random, or the mean of its features less the mean of all."""
-    values = pictures.values if settings.imprint else pictures.values[:1]
+    parts = examples.parts() if settings.imprint else islice(examples.parts(), 1)
     with torch.no_grad():
-        pixels = [(part.float() / 255 - MEAN) / STD for part in values.split(256)]
-        features = torch.cat([network.features({"pixel_values": part}) for part in pixels])
+        features = torch.cat([network.features(examples.prepared(part)) for part in parts])
     if not settings.imprint:
         generator = torch.Generator().manual_seed(settings.seed)
-        return torch.randn(pictures.n_classes, features.shape[1], generator=generator)
-    labels = torch.repeat_interleave(torch.arange(pictures.n_classes), pictures.first.diff())
-    return class_sums(features - features.mean(dim=0), labels, pictures.n_classes)
+        return torch.randn(examples.n_classes, features.shape[1], generator=generator)
+    return class_sums(features - features.mean(dim=0), examples.labels, examples.n_classes)
 
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
