@@ -116,8 +116,9 @@ def test_texts_go_the_same_way(tmp_path: Path, capsys) -> None:
     told = run(capsys, "suite", "task", tmp_path / "notes.csv", "-o", tmp_path / "task", *options)
     support = smatter.read_support(told["support"])
     assert support.kind == "texts" and len(support) == 10 and all(text.startswith("y ") for text in support.inputs)
-    assert main(["suite", "build", str(tmp_path / "notes.csv"), "-o", str(tmp_path / "out")]) == 2
-    assert "use the table itself" in capsys.readouterr().err
+    built = run(capsys, "suite", "build", tmp_path / "notes.csv", "-o", tmp_path / "out", "--ood", "y")
+    assert built["kind"] == "texts" and [each["role"] for each in built["domains"]] == ["id", "ood"]
+    assert run(capsys, "suite", "task", tmp_path / "out", *options, "--role", "ood")["classes"] == told["classes"]
 
 
 def test_text_for_people_says_what_to_do_next(tree: Path, tmp_path: Path, capsys) -> None:

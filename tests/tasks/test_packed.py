@@ -1,16 +1,20 @@
 """The compact form: what is written is what is read, all or nothing, and strangers' files are refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from small_suites import picture_suite, usual_suite
+from small_suites import keys, picture_suite, text_suite, usual_suite
 
 from smatter.errors import AlreadyExists, InvalidSuite, SmatterError
 from smatter.tasks import packed
+from smatter.tasks.assemble import Omissions
 from smatter.tasks.packed import read_packed, write_packed
+from smatter.tasks.stores import Texts
 from smatter.tasks.suite import Suite
+from smatter.tasks.tables import read_table
 
 
 def pixels(suite: Suite) -> list[np.ndarray]:
@@ -70,9 +74,38 @@ def test_only_an_older_suite_is_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "mine"
 
 
-def test_texts_and_sheets_beyond_the_limit_are_refused_before_anything_is_written(tmp_path: Path, monkeypatch) -> None:
-    with pytest.raises(InvalidSuite, match="use the table itself"):
-        write_packed(tmp_path / "out", usual_suite())
+def test_texts_survive_the_way_to_disk(tmp_path: Path) -> None:
+    suite = text_suite({"one": ("id", keys(0, 5)), "two": ("ood", keys(3, 9))}, styles=("a", "b"))
+    texts = [*(f'{number} « \u2028 "quoted"\n' for number in range(59)), "\ufeffmark"]
+    suite = replace(suite, domains=(replace(suite.domains[0], store=Texts(texts)), suite.domains[1]))
+    write_packed(tmp_path / "out", suite)
+    again = read_packed(tmp_path / "out")
+    assert (again.name, again.kind) == (suite.name, "texts")
+    for before, after in zip(suite.domains, again.domains, strict=True):
+        everything = range(len(before.store))
+        assert before.store.take(everything) == after.store.take(everything)
+        assert (before.classes, before.role, before.title) == (after.classes, after.role, after.title)
+        assert before.styles == after.styles and before.style_of == after.style_of
+    table = read_table(tmp_path / "out" / "two.jsonl", Omissions())
+    store = table.domains[0].store
+    assert {*store.take(range(len(store)))} == {*suite.domains[1].store.take(range(len(store)))}
+
+
+@pytest.mark.parametrize("damage", ["fewer", "more", "other order", "no row"])
+def test_texts_that_are_not_those_of_the_table_are_refused(tmp_path: Path, damage: str) -> None:
+    write_packed(tmp_path / "out", usual_suite())
+    path = tmp_path / "out" / "print.jsonl"
+    rows = path.read_text().splitlines()
+    changed = {"fewer": rows[:-1], "more": [*rows, rows[-1]], "other order": rows[::-1], "no row": [*rows[:-1], "[]"]}
+    path.write_text("\n".join(changed[damage]))
+    suite = read_packed(tmp_path / "out")
+    with pytest.raises(InvalidSuite) as caught:
+        suite.domain("print").store.take([0])
+    assert "\n" not in str(caught.value)
+    assert suite.domain("hand").store.take([0])
+
+
+def test_sheets_beyond_the_limit_are_refused_before_anything_is_written(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(packed, "MAX_PIXELS", 64 * 100 + 100)
     with pytest.raises(InvalidSuite, match="a size of at most 6") as caught:
         write_packed(tmp_path / "out", picture_suite(10, 10, side=16))
@@ -93,6 +126,8 @@ def damage(table: dict, path: str, value: object) -> None:
         ("schema", 2, "schema"),
         ("name", "../x", "name"),
         ("image_size", 0, "image_size"),
+        ("kind", "texts", "image_size"),
+        ("kind", "sounds", "kind"),
         ("domains", [], "no domains"),
         ("domains.0.role", "maybe", "role"),
         ("domains.0.sheet", "../colour.webp", "sheet"),

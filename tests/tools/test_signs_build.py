@@ -12,7 +12,7 @@ from PIL import Image
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "src" / "smatter" / "shipped" / "signs"
-sys.path.insert(0, str(ROOT / "tools" / "signs"))
+sys.path[:0] = [str(ROOT / "tools" / "signs"), str(ROOT / "tools" / "common")]
 
 import pack  # noqa: E402
 import tiles  # noqa: E402

@@ -8,12 +8,11 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-PINS = Path(__file__).parent / "packages.json"
 BATCH = 8
 """Packages asked of npm in one call: starting npm costs more than a small download."""
 
@@ -32,8 +31,8 @@ class Package:
     path: Path
 
     @cached_property
-    def _opened(self) -> dict[str, bytes]:
-        """Members by their path inside the package; of wheels only data and description."""
+    def _opened(self) -> Mapping[str, bytes]:
+        """Members by their path inside the package; those of wheels, which can be large, are read one at a time."""
         if self.registry == "npm":
             with tarfile.open(self.path) as archive:
                 return {
@@ -42,9 +41,7 @@ class Package:
                     if member.isfile()
                 }
         if self.registry == "pypi":
-            with zipfile.ZipFile(self.path) as archive:
-                wanted = (name for name in archive.namelist() if name.endswith(("METADATA", ".csv.gz")))
-                return {name: archive.read(name) for name in wanted}
+            return _Wheel(self.path)
         with tempfile.TemporaryDirectory() as folder:
             subprocess.run(["dpkg-deb", "-x", str(self.path), folder], check=True)
             root = Path(folder)
@@ -78,7 +75,7 @@ class Package:
         if self.registry == "pypi":
             member = next(name for name in self if name.endswith(".dist-info/METADATA"))
             text = self.read(member).decode()
-            found = re.search(r"^License-Expression: *(.+)$", text, flags=re.MULTILINE)
+            found = re.search(r"^License(?:-Expression)?: *(.+)$", text, flags=re.MULTILINE)
             return found[1].strip() if found else "unknown"
         described = {}
         with tarfile.open(self.path, "r|gz") as archive:
@@ -100,10 +97,10 @@ class Cache:
     pins: dict[str, dict[str, str]]
 
     @classmethod
-    def at(cls, folder: Path) -> "Cache":
-        """The cache in a folder, with the pinned versions of this suite."""
+    def at(cls, folder: Path, pins: Path) -> "Cache":
+        """The cache in a folder, with the versions that a file pins."""
         folder.mkdir(parents=True, exist_ok=True)
-        return cls(folder, json.loads(PINS.read_text()))
+        return cls(folder, json.loads(pins.read_text()))
 
     def package(self, registry: str, name: str) -> Package:
         """A package that `fetch` brought."""
@@ -162,6 +159,22 @@ class Cache:
 
     def _keep(self, path: Path, registry: str, name: str, version: str) -> None:
         shutil.move(path, self._path(registry, name, version))
+
+
+class _Wheel(Mapping[str, bytes]):
+    """The members of a zip file."""
+
+    def __init__(self, path: Path) -> None:
+        self._archive = zipfile.ZipFile(path)
+
+    def __getitem__(self, member: str) -> bytes:
+        return self._archive.read(member)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._archive.namelist())
+
+    def __len__(self) -> int:
+        return len(self._archive.namelist())
 
 
 def _run(command: Iterable[str], folder: str | None = None) -> None:

@@ -1,10 +1,13 @@
 """Build Signs, the vision suite, from packages of public registries: python tools/signs/build.py --cache DIR -o OUT."""
 
 import argparse
+import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "common"))
 
 from download import Cache
 from emoji import DOMAINS as EMOJI
@@ -20,6 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from tiles import Domain
 
+PINS = Path(__file__).parent / "packages.json"
 LARGEST = 11_000_000
 
 
@@ -62,7 +66,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, help="processes that draw")
     options = parser.parse_args()
     console = Console()
-    cache = Cache.at(options.cache)
+    cache = Cache.at(options.cache, PINS)
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=console) as bars:
         download = bars.add_task("download", total=sum(map(len, cache.pins.values())))

@@ -1,7 +1,10 @@
 """Look at a built suite: a contact sheet, and how far pixels alone get: python tools/signs/inspect_suite.py OUT."""
 
 import argparse
+import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "common"))
 
 import numpy as np
 from pack import read

@@ -109,7 +109,7 @@ def build(
     replace: Replace = False,
     as_json: Json = False,
 ) -> None:
-    """Pack a folder tree of pictures into a small folder that opens at once."""
+    """Pack a folder tree of pictures, or a table of texts, into a small folder that opens at once."""
     from smatter.library.writing import check_free
     from smatter.tasks.packed import is_packed, read_packed, write_packed
 
@@ -122,9 +122,11 @@ def build(
     built = read_packed(output)
     data = _summary(built) | {"output": str(output), "digest": built.digest, "n_bytes": size, "warnings": told}
 
+    what = "pictures" if built.kind == "images" else "texts"
+
     def text() -> None:
         print(
-            f"wrote {output} ({human_size(size)}): {data['n_examples']} pictures of {data['n_classes']} classes in "
+            f"wrote {output} ({human_size(size)}): {data['n_examples']} {what} of {data['n_classes']} classes in "
             f"{data['n_domains']} domains"
         )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from smatter.backbones.images import MAX_PIXELS
 from smatter.errors import InvalidSuite
@@ -16,8 +16,19 @@ from smatter.library.checkpoint import safe_path
 from smatter.library.headers import read_small_json
 from smatter.library.manifest import FileName, Name
 from smatter.library.writing import new_folder, write_file
-from smatter.tasks.stores import COLUMNS, Sheet
-from smatter.tasks.suite import MAX_CHARACTERS, MAX_CLASSES, MAX_DOMAINS, MAX_EXAMPLES, Domain, Suite, SuiteClass
+from smatter.tasks.rows import MAX_FILE_BYTES
+from smatter.tasks.stores import COLUMNS, Sheet, TextFile
+from smatter.tasks.suite import (
+    MAX_CHARACTERS,
+    MAX_CLASSES,
+    MAX_DOMAINS,
+    MAX_EXAMPLES,
+    Domain,
+    Store,
+    Suite,
+    SuiteClass,
+)
+from smatter.tasks.support import Kind
 
 TABLE = "suite.json"
 MAX_TABLE_BYTES = 16_000_000
@@ -40,7 +51,7 @@ class ClassEntry(_Record):
 
 
 class DomainEntry(_Record):
-    """A domain and the sheet its examples are on."""
+    """A domain and the sheet, or the file of texts, that its examples are on."""
 
     name: Name
     title: Text
@@ -66,13 +77,20 @@ class SuiteTable(_Record):
 
     format: Literal[1] = Field(alias="schema")
     name: Name
-    image_size: Annotated[int, Field(ge=1, le=1024)]
+    kind: Kind = "images"
+    image_size: Annotated[int, Field(ge=1, le=1024)] | None = None
     domains: Annotated[tuple[DomainEntry, ...], Field(max_length=MAX_DOMAINS)]
     packages: tuple[PackageEntry, ...] = ()
 
+    @model_validator(mode="after")
+    def _check_size(self) -> SuiteTable:
+        if (self.image_size is None) != (self.kind == "texts"):
+            raise ValueError("pictures have an image_size, texts have none")
+        return self
+
 
 def read_packed(folder: Path) -> Suite:
-    """Open a suite in its compact form; sheets are decoded when their first example is asked for."""
+    """Open a suite in its compact form; a domain is read when its first example is asked for."""
     path = folder / TABLE
     try:
         table = SuiteTable.model_validate(read_small_json(path, MAX_TABLE_BYTES))
@@ -81,10 +99,10 @@ def read_packed(folder: Path) -> Suite:
         where = ".".join(str(part) for part in first["loc"])[:200]
         raise InvalidSuite(f"{path} is not a suite ({where}: {first['msg'][:300]}); build it again") from None
     domains = tuple(_domain(folder, entry, table.image_size) for entry in table.domains)
-    return Suite(table.name, "images", domains, tuple(package.model_dump() for package in table.packages))
+    return Suite(table.name, table.kind, domains, tuple(package.model_dump() for package in table.packages))
 
 
-def _domain(folder: Path, entry: DomainEntry, side: int) -> Domain:
+def _domain(folder: Path, entry: DomainEntry, side: int | None) -> Domain:
     classes = []
     style_of: list[int] = []
     for each in entry.classes:
@@ -93,7 +111,12 @@ def _domain(folder: Path, entry: DomainEntry, side: int) -> Domain:
         classes.append(SuiteClass(each.name, each.key, start, len(style_of)))
     if style_of and max(style_of) >= max(1, len(entry.styles)):
         raise InvalidSuite(f"{folder / TABLE}: domain {entry.name!r} has a style without a name; build it again")
-    store = Sheet(safe_path(folder, entry.sheet), len(style_of), side)
+    path = safe_path(folder, entry.sheet)
+    store: Store
+    if side is None:
+        store = TextFile(path, [each.name for each in entry.classes for _ in each.examples])
+    else:
+        store = Sheet(path, len(style_of), side)
     styles = tuple(style_of) if entry.styles else ()
     return Domain(entry.name, entry.title, entry.role, tuple(classes), store, entry.styles, styles, entry.packages)
 
@@ -106,7 +129,7 @@ def is_packed(folder: Path) -> bool:
 def write_packed(
     folder: Path, suite: Suite, replace: bool = False, progress: Callable[[int], None] = lambda _: None
 ) -> None:
-    """Write the compact form of a suite of pictures; the folder appears at once, or not at all.
+    """Write the compact form of a suite; the folder appears at once, or not at all.
 
     Args:
         folder: where to.
@@ -114,8 +137,21 @@ def write_packed(
         replace: exchange an older suite for it; anything else is left alone.
         progress: called with 1 for every domain.
     """
-    if suite.kind != "images":
-        raise InvalidSuite(f"suite {suite.name!r} is of texts, whose table is compact enough; use the table itself")
+    side = _side(suite) if suite.kind == "images" else None
+    with new_folder(folder, replace and is_packed(folder)) as new:
+        entries = []
+        for domain in suite.domains:
+            name = _write_texts(new, domain) if side is None else _write_sheet(new, domain, side)
+            entries.append(_entry(domain, name))
+            progress(1)
+        head = {"schema": 1, "name": suite.name, "kind": suite.kind}
+        table = head | ({} if side is None else {"image_size": side})
+        table |= {"domains": entries, "packages": list(suite.packages)}
+        write_file(new / TABLE, (json.dumps(table, ensure_ascii=False, separators=(",", ":")) + "\n").encode())
+
+
+def _side(suite: Suite) -> int:
+    """Height and width of the pictures; refused where sheets cannot hold them."""
     shapes = {np.asarray(domain.store.take([0])).shape[1:] for domain in suite.domains}
     if len(shapes) > 1 or next(iter(shapes))[0] != next(iter(shapes))[1]:
         raise InvalidSuite(f"the pictures of suite {suite.name!r} are not square and of one size; resize them")
@@ -127,15 +163,7 @@ def write_packed(
                 f"domain {domain.name!r} has {len(domain.store)} pictures of {side} x {side} pixels, too many for one "
                 f"sheet; ask for a size of at most {largest}"
             )
-    with new_folder(folder, replace and is_packed(folder)) as new:
-        entries = []
-        for domain in suite.domains:
-            entries.append(_entry(domain, _write_sheet(new, domain, side)))
-            progress(1)
-        table = {
-            "schema": 1, "name": suite.name, "image_size": side, "domains": entries, "packages": list(suite.packages),
-        }  # fmt: skip
-        write_file(new / TABLE, (json.dumps(table, ensure_ascii=False, separators=(",", ":")) + "\n").encode())
+    return side
 
 
 def _entry(domain: Domain, sheet: str) -> dict[str, Any]:
@@ -165,3 +193,21 @@ def _write_sheet(folder: Path, domain: Domain, side: int) -> str:
         return f"{domain.name}.webp"
     image.save(folder / f"{domain.name}.png", optimize=True)
     return f"{domain.name}.png"
+
+
+def _write_texts(folder: Path, domain: Domain) -> str:
+    """A row for each text, class after class; the file's name."""
+    texts = domain.store.take(range(len(domain.store)))
+    rows = [
+        json.dumps({"text": str(texts[number]), "label": each.name}, ensure_ascii=False)
+        for each in domain.classes
+        for number in range(each.start, each.stop)
+    ]
+    content = ("\n".join(rows) + "\n").encode()
+    if len(content) > MAX_FILE_BYTES:
+        raise InvalidSuite(
+            f"domain {domain.name!r} has {len(content) // 1_000_000} MB of texts, above {MAX_FILE_BYTES // 1_000_000}; "
+            "give fewer"
+        )
+    write_file(folder / f"{domain.name}.jsonl", content)
+    return f"{domain.name}.jsonl"

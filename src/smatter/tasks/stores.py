@@ -1,4 +1,4 @@
-"""Where the examples of a domain lie: in a sheet of pictures, or in memory as pictures or texts."""
+"""Where the examples of a domain lie: in a sheet of pictures, a file of texts, or in memory as either."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 from smatter.backbones.images import MAX_IMAGE_BYTES, open_image
 from smatter.errors import InvalidSuite, InvalidSupport
 from smatter.library.headers import read_small_file
+from smatter.tasks.rows import MAX_FILE_BYTES, raw_rows, text_and_label
 from smatter.tasks.suite import Inputs
 
 COLUMNS = 64
@@ -117,3 +118,43 @@ class Texts:
     def take(self, indices: Sequence[int]) -> Inputs:
         """Texts by number."""
         return tuple(self.texts[index] for index in indices)
+
+
+class TextFile:
+    """Texts in a JSONL file, in the order of their classes; read on first use.
+
+    Args:
+        path: the file; a row is an object with `text` and `label`, so that it is a table of its own too.
+        labels: name of the class of each text.
+    """
+
+    def __init__(self, path: Path, labels: Sequence[str]) -> None:
+        self.path, self.labels = path, tuple(labels)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the file."""
+        return hashlib.sha256(read_small_file(self.path, MAX_FILE_BYTES)).hexdigest()
+
+    def take(self, indices: Sequence[int]) -> Inputs:
+        """Texts by number."""
+        return tuple(self._texts[index] for index in indices)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the texts: another process reads them itself rather than being sent them."""
+        return {name: value for name, value in self.__dict__.items() if name != "_texts"}
+
+    @cached_property
+    def _texts(self) -> tuple[str, ...]:
+        try:
+            rows = [text_and_label(self.path, row) for row in raw_rows(self.path)]
+        except InvalidSupport as error:
+            raise InvalidSuite(str(error)) from None
+        if tuple(label for _, label in rows) != self.labels:
+            raise InvalidSuite(
+                f"{self.path} does not hold the {len(self.labels)} texts that its suite lists: build the suite again"
+            )
+        return tuple(text for text, _ in rows)
