@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 TORCH := torch==2.13.0
 
-.PHONY: demo test test-slow check lint types format suite sources sources-study clean bench-%
+.PHONY: demo test test-slow check lint types format suite sources sources-study words sources-words clean bench-%
 
 demo: .venv/user
 	$(BIN)/smatter demo
@@ -43,6 +43,15 @@ sources: .venv/user
 # Networks that do not ship, to judge those that do.
 sources-study: .venv/user
 	$(BIN)/python tools/sources/study.py --work .build/sources -o .build/signs-study
+
+# The texts of Words, from the registries' packages; they do not ship.
+words: .venv/user
+	$(BIN)/python tools/words/build.py --work .build/words-packages -o .build/words
+
+# The base and the specialists of Words, which do not ship either. Goes on where it was stopped.
+sources-words: .venv/user
+	test -d .build/words || $(MAKE) words
+	$(BIN)/python tools/words/sources.py --suite .build/words --work .build/words-sources -o .build/words-library
 
 bench-%: .venv/developer
 	$(BIN)/python benchmarks/$*.py
