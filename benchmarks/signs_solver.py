@@ -12,7 +12,6 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from functools import cache
 from multiprocessing import get_context
 
@@ -21,11 +20,9 @@ from common import PLAIN_PROCESS, Rows, machine, show, stage, write_result
 os.environ |= PLAIN_PROCESS
 
 import torch
-from torch import Tensor
 
 from smatter.adaptation.evidence import gather_evidence
-from smatter.adaptation.live import LiveMixture
-from smatter.adaptation.live import Rows as SupportRows
+from smatter.adaptation.live import EpisodeRows, LiveMixture
 from smatter.adaptation.network_loss import MixtureLoss
 from smatter.adaptation.solver import SolverSettings, solve_live
 from smatter.backbones.heads import class_sums, prototype_logits
@@ -60,18 +57,6 @@ def tasks(kind: str, shots: int) -> TaskList:
     return open_list("signs", f"validation-{kind}-{shots}")
 
 
-@dataclass(frozen=True)
-class QueryRows(SupportRows):
-    """The support set, then the queries, which are scored against its prototypes: a loss that only hindsight knows."""
-
-    n_support: int = 0
-
-    def losses(self, features: Tensor) -> Tensor:
-        prototypes = class_sums(features[: self.n_support], self.labels[: self.n_support], self.n_classes)
-        logits = prototype_logits(features[self.n_support :], prototypes)
-        return torch.nn.functional.cross_entropy(logits, self.labels[self.n_support :], reduction="none")
-
-
 def score(kind: str, shots: int, index: int) -> Scores:
     """Accuracy of every method on one task, in percent."""
     network = live()
@@ -94,7 +79,7 @@ def score(kind: str, shots: int, index: int) -> Scores:
     if index % HULL_EVERY == 0:
         both = torch.cat([labels, truth])
         pixels = {"pixel_values": torch.cat([support, queries])}
-        hindsight = QueryRows(pixels, both, torch.arange(len(both)), episode.n_way, len(labels))
+        hindsight = EpisodeRows(pixels, both, torch.arange(len(both)), episode.n_way, len(labels))
         hull = MixtureLoss(network, hindsight)
         start = uniform(1, 1, len(library.names), torch.zeros(1, dtype=torch.float64))
         best = run(FrankWolfe(1e-3, "vanilla"), hull, start, HULL_STEPS).point

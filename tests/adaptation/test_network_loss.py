@@ -151,7 +151,7 @@ def test_the_gradient_of_a_residual_is_that_of_finite_differences(task) -> None:
     weights = MixtureLoss(live, rows)
     problem = ResidualLoss(live, rows, weights.mixture(point_of(weights)))
     generator = torch.Generator().manual_seed(2)
-    point = 0.02 * torch.randn(1, problem.n_parameters, generator=generator)
+    point = 0.02 * torch.randn(1, problem.flat.n_parameters, generator=generator)
     value, gradient = problem.evaluate(point)
     assert float(value[0]) == pytest.approx(float(problem.value(point)[0]), rel=1e-5)
     direction = gradient / gradient.norm()
@@ -166,10 +166,10 @@ def test_a_residual_lies_module_after_module(vit_library) -> None:
     live = LiveMixture(vit_library)
     weights = MixtureLoss(live, live.rows(pixels_support()))
     problem = ResidualLoss(live, weights.rows, weights.mixture(point_of(weights)))
-    assert "head" not in problem.modules
-    ends = [0, *(where.stop for where in problem.modules.values())]
-    assert [where.start for where in problem.modules.values()] == ends[:-1] and ends[-1] == problem.n_parameters
-    assert problem.n_parameters == sum(parameter.numel() for parameter in live.parameters.values())
+    assert "head" not in problem.flat.modules
+    ends = [0, *(where.stop for where in problem.flat.modules.values())]
+    assert [where.start for where in problem.flat.modules.values()] == ends[:-1] and ends[-1] == problem.flat.n_parameters
+    assert problem.flat.n_parameters == sum(parameter.numel() for parameter in live.parameters.values())
 
 
 def test_a_model_without_head_weights_needs_no_head(tmp_path: Path) -> None:

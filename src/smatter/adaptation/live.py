@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from smatter.adaptation.views import N_VIEWS, image_views, text_views, token_views
-from smatter.backbones.heads import leave_one_out_losses
+from smatter.backbones.heads import class_sums, leave_one_out_losses, prototype_logits
 from smatter.backbones.images import Preprocessing
 from smatter.backbones.network import CHUNK, Inputs, Network, chunks
 from smatter.backbones.texts import Tokenizer, prepared_tokens
@@ -61,6 +62,19 @@ class Rows:
     def loss(self, features: Tensor) -> Tensor:
         """Their mean."""
         return self.losses(features).mean()
+
+
+@dataclass(frozen=True)
+class EpisodeRows(Rows):
+    """The support set, then the queries, which are scored against its prototypes; for who knows the queries' labels."""
+
+    n_support: int = 0
+
+    def losses(self, features: Tensor) -> Tensor:
+        """The loss of each query, (n_queries,)."""
+        prototypes = class_sums(features[: self.n_support], self.labels[: self.n_support], self.n_classes)
+        logits = prototype_logits(features[self.n_support :], prototypes)
+        return cross_entropy(logits, self.labels[self.n_support :], reduction="none")
 
 
 class LiveMixture:

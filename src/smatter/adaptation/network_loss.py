@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from smatter.adaptation.flat import FlatView
 from smatter.adaptation.live import LiveMixture, Rows
 from smatter.compose.mixture import SIMPLEX_TOLERANCE, Mixture
 from smatter.compose.residual import Residual
@@ -88,35 +89,17 @@ class ResidualLoss:
 
     def __init__(self, live: LiveMixture, rows: Rows, mixture: Mixture) -> None:
         self.live, self.rows, self.mixture = live, rows, mixture
-        self.slices: dict[str, slice] = {}
-        self.modules: dict[str, slice] = {}
-        position = 0
-        for module, names in live.library.partition.modules.items():
-            begin = position
-            for name in names:
-                if name in live.parameters:
-                    self.slices[name] = slice(position, position + live.specs[name].n_elements)
-                    position = self.slices[name].stop
-            if position > begin:
-                self.modules[module] = slice(begin, position)
-        self.n_parameters = position
+        self.flat = FlatView(live)
 
     def residual(self, point: Tensor) -> Residual:
         """A point as a dense residual of the tensors where it is not zero; views, not copies."""
-        flat = point[0].detach()
-        shapes = self.live.specs
-        parts = {name: flat[where].reshape(shapes[name].shape) for name, where in self.slices.items()}
-        return Residual(dense={name: part.numpy() for name, part in parts.items() if bool(part.any())})
+        return self.flat.residual(point[0].detach())
 
     def evaluate(self, point: Tensor) -> Evaluation:
         """The loss and its dense gradient: one backward pass."""
         self.live.compose(self.mixture, self.residual(point))
         value = self.live.backward(self.rows)
-        gradient = torch.zeros_like(point)
-        for name, where in self.slices.items():
-            part = self.live.gradient(name)
-            if part is not None:
-                gradient[0, where] = part
+        gradient = self.flat.gradient()[None]
         self.live.forget()
         return Evaluation(torch.tensor([value], dtype=point.dtype), gradient)
 

@@ -203,14 +203,14 @@ def _solve_residual(
     if settings.n_elements is not None:
         project = keep_elements(settings.n_elements)
     else:
-        project = keep_modules(problem.modules, settings.n_modules or 1)
+        project = keep_modules(problem.flat.modules, settings.n_modules or 1)
     before = losses[-1]
 
     def watch_steps(state: State) -> None:
         if state.point.any():
             watch(state)
 
-    point = torch.zeros(1, problem.n_parameters)
+    point = torch.zeros(1, problem.flat.n_parameters)
     algorithm = HardThresholding(project, settings.residual_tolerance)
     solution = run(algorithm, problem, point, settings.n_residual_steps, time.perf_counter, watch_steps)
     if not float(solution.value[0]) <= before:  # rounding at the start can put it a bit above

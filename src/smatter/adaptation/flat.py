@@ -1,0 +1,66 @@
+"""All parameters of a live network as one vector, module after module: where a residual and its gradient live."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from smatter.adaptation.live import LiveMixture
+from smatter.backbones.groups import find_groups
+from smatter.compose.residual import Residual
+
+
+class FlatView:
+    """The tensors that the backbone uses, side by side in a vector.
+
+    Args:
+        live: the network.
+    """
+
+    def __init__(self, live: LiveMixture) -> None:
+        self.live = live
+        self.slices: dict[str, slice] = {}
+        self.modules: dict[str, slice] = {}
+        position = 0
+        for module, names in live.library.partition.modules.items():
+            begin = position
+            for name in names:
+                if name in live.parameters:
+                    self.slices[name] = slice(position, position + live.specs[name].n_elements)
+                    position = self.slices[name].stop
+            if position > begin:
+                self.modules[module] = slice(begin, position)
+        self.n_parameters = position
+
+    def residual(self, vector: Tensor) -> Residual:
+        """A vector as a dense residual of the tensors where it is not zero; views, not copies."""
+        parts = {name: vector[where].reshape(self.live.specs[name].shape) for name, where in self.slices.items()}
+        return Residual(dense={name: part.numpy() for name, part in parts.items() if bool(part.any())})
+
+    def gradient(self) -> Tensor:
+        """The gradient of the last backward pass, (n_parameters,); zero where there is none."""
+        result = torch.zeros(self.n_parameters)
+        for name, where in self.slices.items():
+            part = self.live.gradient(name)
+            if part is not None:
+                result[where] = part
+        return result
+
+    def units(self) -> Tensor:
+        """What one gate switches, (n_parameters,): the groups of each module, and the rest of it as one unit more."""
+        library = self.live.library
+        groups = find_groups(self.live.specs, library.base.config, library.partition)
+        unit_of = torch.full((self.n_parameters,), -1)
+        n_units = 0
+        for module, where in self.modules.items():
+            for group in groups.get(module, ()):
+                for part in group.slices:
+                    if part.tensor in self.slices:
+                        own = unit_of[self.slices[part.tensor]].view(self.live.specs[part.tensor].shape)
+                        own[part.index] = n_units
+                n_units += 1
+            rest = unit_of[where]
+            if bool((rest < 0).any()):
+                rest[rest < 0] = n_units
+                n_units += 1
+        return unit_of

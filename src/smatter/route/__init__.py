@@ -1,0 +1,1 @@
+"""From the statistics of a task to weights of sources and experts; tensors in, tensors out."""

@@ -1,0 +1,104 @@
+"""Residual experts: a shared delta, and for each expert a mask of gates over units (multi-source paper, section 6).
+
+    D = sum_m alpha_m (z_m * delta)
+
+A unit is what a gate switches: a group of a module (a head, some neurons, some channels), or a single element. Gates
+are hard-concrete while they are learnt; afterwards each expert keeps its most open units, no more than are allowed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from smatter.algebra.gates import mean_gates, open_probability, sample_gates
+
+TEMPERATURE = 0.5
+OPEN = 1.0
+"""Logits of the gates at the start."""
+
+
+class Experts(nn.Module):
+    """A shared delta and the masks of the experts.
+
+    Args:
+        unit_of: the unit of each element of the delta, (d,), numbered from zero.
+        n_experts: masks.
+        generator: of the first logits, which must differ for experts to part.
+    """
+
+    unit_of: Tensor
+    sizes: Tensor
+
+    def __init__(self, unit_of: Tensor, n_experts: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.register_buffer("unit_of", unit_of)
+        self.register_buffer("sizes", torch.bincount(unit_of).float())
+        self.delta = nn.Parameter(torch.zeros(len(unit_of)))
+        noise = torch.randn(n_experts, len(self.sizes), generator=generator)
+        self.logits = nn.Parameter(OPEN + 0.5 * noise)
+
+    @property
+    def n_experts(self) -> int:
+        """How many masks there are."""
+        return len(self.logits)
+
+    @property
+    def n_units(self) -> int:
+        """How many gates a mask has."""
+        return len(self.sizes)
+
+    def gates(self, generator: torch.Generator | None = None) -> Tensor:
+        """Gates, (n_experts, n_units): random with a generator, else their means."""
+        return mean_gates(self.logits) if generator is None else sample_gates(self.logits, TEMPERATURE, generator)
+
+    def residual(self, alpha: Tensor, gates: Tensor) -> Tensor:
+        """D for weights of the experts, (n_experts,), and their gates; (d,)."""
+        return self.delta * (alpha @ gates)[self.unit_of]
+
+    def open_shares(self) -> Tensor:
+        """Expected share of the parameters that each expert changes, then of all together; (n_experts + 1,)."""
+        open_ = open_probability(self.logits, TEMPERATURE)
+        union = 1 - (1 - open_).prod(dim=0)
+        return torch.cat([open_, union[None]]) @ self.sizes / self.sizes.sum()
+
+    def hard_gates(self, share: float) -> Tensor:
+        """Masks of zeros and ones that change at most this share of the parameters, (n_experts, n_units).
+
+        The units that stay are those most open; of two alike the one whose part of the delta is larger.
+        """
+        norms = torch.zeros_like(self.sizes).index_add(0, self.unit_of, self.delta.detach().square())
+        promise = open_probability(self.logits.detach(), TEMPERATURE) * (norms / self.sizes).sqrt()
+        masks = torch.zeros_like(promise)
+        for mask, wish in zip(masks, promise, strict=True):
+            order = wish.argsort(descending=True, stable=True)
+            fits = self.sizes[order].cumsum(0) <= share * self.sizes.sum()
+            mask[order[fits & (wish[order] > 0)]] = 1.0
+        return masks
+
+
+@dataclass
+class Multipliers:
+    """Prices of too many open units: one for each expert, raised while it is above its share (a Lagrangian).
+
+    A price falls to zero at once where the share is kept, so that an expert which has paid once is not held down (dual
+    restarts, Gallego-Posada and others, 2022).
+
+    Args:
+        values: the prices, (n_experts,).
+        rate: how fast they rise.
+    """
+
+    values: Tensor
+    rate: float = 0.05
+
+    def penalty(self, shares: Tensor, allowed: float) -> Tensor:
+        """What to add to the loss; the prices are constants in it."""
+        return (self.values * (shares / allowed - 1)).sum()
+
+    def update(self, shares: Tensor, allowed: float) -> None:
+        """Raise or forget the prices after a step."""
+        excess = shares.detach() / allowed - 1
+        self.values = torch.where(excess <= 0, torch.zeros_like(self.values), self.values + self.rate * excess)

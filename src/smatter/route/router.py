@@ -1,0 +1,184 @@
+"""The amortised router: a support set's statistics to weights of sources and of residual experts.
+
+    rho_r = sum_g a_g(T) v(m_rg)  -  beta(T) loss_r,          w = softmax(rho)
+
+a_g(T) says how much the task is like group g of the probe set, in the base's feature space; m_rg is what source r's
+features make of that group (`describe`), relative to the base; loss_r is the evidence, where there is any. No parameter
+belongs to a source, so sources may come and go (multi-source paper, section 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize, softplus
+
+from smatter.algebra.maps import WeightMap, straight_through_top, to_simplex
+from smatter.errors import InvalidSettings
+from smatter.route.descriptor import N_MOMENTS
+from smatter.route.summary import ClassStatistics, Pooling, Summary, linear
+
+Tying = Literal["global", "tied", "per-module"]
+
+LARGEST_MOMENT = 4.0
+"""Descriptors are cut off here, in standard deviations: nothing beyond was seen in training."""
+
+
+@dataclass(frozen=True)
+class RouterSettings:
+    """What a router is made of.
+
+    Args:
+        pooling: how the classes of a task become one vector.
+        width: of that vector.
+        weight_map: how scores become weights.
+        max_sources: the most sources with weight; all by default.
+        tying: one row of weights for the network, a row for each module that combines `n_heads` rows of scores, or
+            scores for each module apart.
+        n_heads: rows of scores that modules combine where they are tied.
+        n_experts: residual experts beside the null expert.
+    """
+
+    pooling: Pooling = "moments"
+    width: int = 64
+    weight_map: WeightMap = "softmax"
+    max_sources: int | None = None
+    tying: Tying = "global"
+    n_heads: int = 2
+    n_experts: int = 0
+
+    def __post_init__(self) -> None:
+        choices = {"pooling": Pooling, "weight_map": WeightMap, "tying": Tying}
+        for name, choice in choices.items():
+            known: Sequence[str] = choice.__args__  # type: ignore[attr-defined]
+            if getattr(self, name) not in known:
+                raise InvalidSettings(f"unknown {name} {getattr(self, name)!r}: use one of {', '.join(known)}")
+        if self.width < 1 or self.n_heads < 1 or self.n_experts < 0 or (self.max_sources or 1) < 1:
+            raise InvalidSettings("width, heads and sources must be positive, and experts not negative")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As router.json holds them."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Routing:
+    """What a router says of a task.
+
+    Args:
+        weights: of the sources, (1 or n_modules, n_sources), each row on the simplex.
+        experts: weight of each residual expert; what is missing to one is the null expert's. (n_experts,)
+        attention: how much the task is like each group of the probe set, (n_groups,).
+        trust: beta, how much the evidence counts; zero without it.
+    """
+
+    weights: Tensor
+    experts: Tensor
+    attention: Tensor
+    trust: Tensor
+
+
+class Router(nn.Module):
+    """See the module's text.
+
+    Args:
+        settings: what it is made of.
+        probe: class statistics of each group of the probe set, in the base's features.
+        n_modules: modules of the network.
+        moments: mean and standard deviation of the descriptors' moments, relative to the base, seen in training;
+            (2, N_MOMENTS).
+        generator: of the first weights.
+    """
+
+    center: Tensor
+    scale: Tensor
+    moment_scale: Tensor
+
+    def __init__(
+        self,
+        settings: RouterSettings,
+        probe: Sequence[ClassStatistics],
+        n_modules: int,
+        moments: Tensor,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.settings, self.n_modules = settings, n_modules
+        prototypes = torch.cat([group.prototypes for group in probe])
+        self.register_buffer("center", prototypes.mean(dim=0))
+        self.register_buffer("scale", prototypes.std(dim=0).clamp(min=1e-6))
+        self.register_buffer("moment_scale", moments)
+        self.probe = [self._standard(group) for group in probe]
+        self.summary = Summary(prototypes.shape[1], settings.width, settings.pooling, generator)
+        self.sharpness = nn.Parameter(torch.tensor(10.0).log())
+        n_scores = {"global": 1, "tied": settings.n_heads, "per-module": n_modules}[settings.tying]
+        self.value = nn.Sequential(linear(N_MOMENTS, 16, generator), nn.GELU(), linear(16, n_scores, generator))
+        self.trust = nn.Sequential(linear(N_FACTS, 16, generator), nn.GELU(), linear(16, 2, generator))
+        if settings.tying == "tied":
+            first = torch.zeros(n_modules, n_scores)
+            first[:, 0] = 1.0
+            self.combine = nn.Parameter(first)
+        if settings.n_experts:
+            n_inputs = settings.width + N_SHAPE
+            self.choose = nn.Sequential(
+                linear(n_inputs, 32, generator), nn.GELU(), linear(32, settings.n_experts + 1, generator)
+            )
+
+    def forward(self, task: ClassStatistics, descriptors: Tensor, losses: Tensor | None = None) -> Routing:
+        """Route a task.
+
+        Args:
+            task: class statistics of its support set, in the base's features.
+            descriptors: of the sources less that of the base, (n_sources, n_groups, N_MOMENTS).
+            losses: leave-one-out loss of each source, if there is evidence; (n_sources,).
+        """
+        own = self._standard(task)
+        vector = self.summary(own)
+        keys = normalize(torch.stack([self.summary(group) for group in self.probe]), dim=1)
+        attention = (self.sharpness.exp() * keys @ normalize(vector, dim=0)).softmax(dim=0)
+        mean, spread = self.moment_scale
+        moments = ((descriptors - mean) / spread).clamp(-LARGEST_MOMENT, LARGEST_MOMENT)
+        scores = torch.einsum("g,rgk->kr", attention, self.value(moments))
+        prior, trust = softplus(self.trust(_facts(own.shape_of_task, losses))).unbind()
+        scores = prior * scores
+        if self.settings.tying == "tied":
+            scores = self.combine @ scores
+        if losses is None:
+            trust = torch.zeros_like(trust)
+        else:
+            trust = TRUST_SCALE * trust
+            scores = scores - trust * (losses - losses.mean()).to(scores)
+        weights = to_simplex(scores, self.settings.weight_map)
+        if self.settings.max_sources:
+            weights = straight_through_top(weights, self.settings.max_sources)
+        return Routing(weights, self._experts(vector, own), attention, trust)
+
+    def _experts(self, vector: Tensor, task: ClassStatistics) -> Tensor:
+        if not self.settings.n_experts:
+            return vector.new_zeros(0)
+        weights: Tensor = self.choose(torch.cat([vector, task.shape_of_task])).softmax(dim=0)
+        return weights[:-1]
+
+    def _standard(self, classes: ClassStatistics) -> ClassStatistics:
+        center, scale = self.center, self.scale
+        return ClassStatistics((classes.prototypes - center) / scale, classes.spreads / scale, classes.sizes)
+
+
+N_SHAPE = 3
+N_FACTS = N_SHAPE + 5
+TRUST_SCALE = 10.0
+"""So that evidence counts as at temperature 0.1 or so before anything was learnt."""
+
+
+def _facts(shape: Tensor, losses: Tensor | None) -> Tensor:
+    """What decides how much evidence and descriptors count: the task's shape, and how the losses lie; (N_FACTS,)."""
+    if losses is None:
+        return torch.cat([shape, shape.new_zeros(5)])
+    known = losses.to(shape)
+    count = torch.as_tensor(len(known)).to(shape).log()
+    least, spread = known.min(), known.std(correction=0)
+    return torch.cat([shape, torch.stack([shape.new_tensor(1.0), known.mean(), least, spread, count])])
