@@ -1,0 +1,64 @@
+"""Weights that may be told to others: differentially private in the support set.
+
+Each example is routed alone, which gives it a point w_i of the simplex, and the mean of the n points is released with
+Gaussian noise. Two support sets are adjacent when one example, with its label, is replaced. Then one w_i moves, in a
+simplex of diameter sqrt(2), so the mean moves by at most sqrt(2) / n in the Euclidean norm: that is its sensitivity,
+whatever the router does. Noise of the scale that `noise_scale` gives makes the release (epsilon, delta)-private;
+projecting it to the simplex afterwards looks at no example and costs nothing.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from smatter.algebra.simplex import project_to_simplex
+from smatter.errors import InvalidSettings
+
+DIAMETER = math.sqrt(2)
+
+
+def noise_scale(sensitivity: float, epsilon: float, delta: float) -> float:
+    """The least standard deviation that makes the Gaussian mechanism (epsilon, delta)-private (Balle and Wang, 2018).
+
+    The mechanism is private exactly when Phi(a - b) - exp(epsilon) Phi(-a - b) <= delta, where a = sensitivity / (2
+    sigma) and b = epsilon sigma / sensitivity; the left side falls as sigma grows, so bisection finds it.
+
+    >>> round(noise_scale(1.0, 1.0, 1e-5), 3)
+    3.731
+    """
+    if not (sensitivity > 0 and 0 < epsilon < math.inf and 0 < delta < 1):  # also rejects NaN
+        raise InvalidSettings(f"epsilon {epsilon} and delta {delta}: give a positive epsilon and a delta below 1")
+
+    def leak(sigma: float) -> float:
+        a, b = sensitivity / (2 * sigma), epsilon * sigma / sensitivity
+        return _normal(a - b) - math.exp(min(epsilon, 700.0)) * _normal(-a - b)
+
+    low, high = 0.0, sensitivity
+    while leak(high) > delta:
+        low, high = high, 2 * high
+    for _ in range(200):
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        low, high = (middle, high) if leak(middle) > delta else (low, middle)
+    return high
+
+
+def release(points: Tensor, epsilon: float, delta: float, generator: torch.Generator) -> Tensor:
+    """A private mean of points on the simplex.
+
+    Args:
+        points: the weights that each example alone would give, (n_examples, n_sources).
+        epsilon: the most that the likelihood of any outcome may change, on a logarithmic scale.
+        delta: the probability with which that may fail.
+        generator: must not be predictable by whoever sees the result.
+    """
+    sigma = noise_scale(DIAMETER / len(points), epsilon, delta)
+    mean = points.double().mean(dim=0)
+    return project_to_simplex(mean + sigma * torch.randn(mean.shape, generator=generator, dtype=mean.dtype))
+
+
+def _normal(x: float) -> float:
+    """The normal distribution function."""
+    return 0.5 * math.erfc(-x / math.sqrt(2))
