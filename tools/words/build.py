@@ -20,7 +20,7 @@ from rich.table import Table
 from wordnet import wordnet_domains
 
 from smatter.tasks.assemble import assemble
-from smatter.tasks.packed import write_packed
+from smatter.tasks.packed import read_packed, write_packed
 from smatter.tasks.splits import SPLITS
 from smatter.tasks.stores import Texts
 from smatter.tasks.suite import Suite
@@ -89,8 +89,8 @@ def main() -> None:
     with console.status("reading"):
         descriptions = archive()
         found = list(domains(cache, descriptions))
-        suite = suite_of(found, tuple(packages(cache, descriptions, found)))
-    write_packed(options.out, suite, replace=True)
+        write_packed(options.out, suite_of(found, tuple(packages(cache, descriptions, found))), replace=True)
+    suite = read_packed(options.out)
     lines = Table("domain", "role", "classes", "texts", *SPLITS)
     for domain in suite.domains:
         splits = (str(len(suite.classes(domain, split))) for split in SPLITS)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 LONGEST = 240
 """Characters; more than a short text's worth of tokens would only cost time."""
-LEAST, MOST = 20, 60
+LEAST, MOST = 20, 120
 """Texts of a class: with fewer it is left out, of more these are taken."""
 FEWEST_WORDS = 3
 SHORTEST, STEM = 3, 5

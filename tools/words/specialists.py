@@ -17,11 +17,11 @@ FROZEN = ("embeddings", "pooler")
 """Half of the parameters are vectors of words, most of which a domain does not have; the pooler is not used."""
 
 TUNING = TrainingSettings(
-    n_steps=400,
+    n_steps=300,
     batch_size=32,
     learning_rate=1e-4,
     weight_decay=0.01,
     warm_up=0.1,
     imprint=True,
-    variation=Omission(0.1),
+    variation=Omission(0.2),
 )
