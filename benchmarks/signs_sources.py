@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT / "tools" / "sources"))
 
 import numpy as np
 import torch
-from plan import INSIDE, SPECIALISTS
+from plan import BASE, INSIDE, SPECIALISTS
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -38,6 +38,9 @@ from smatter.tasks.lists import TaskList
 from smatter.tasks.open import SHIPPED, open_suite
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.shifts.wear import Worn
+from smatter.train.examples import domain_shares
+from smatter.train.pictures import Pictures
+from smatter.train.supervised import train_backbone
 
 NAME = "signs_sources"
 LONGER = ROOT / ".build" / "sources" / "base-longer"
@@ -96,6 +99,24 @@ def score_domain(name: str, split: str, n_tasks: int) -> Scores:
     return scores
 
 
+def throughput(n_rounds: int) -> dict[str, float]:
+    """Pictures in a second that the sampler gives (augmentation apart) and that training takes, in turns."""
+    suite, network = open_suite("signs"), Network(networks()["base"].config)
+    sampler = Sampler(suite, SamplerSettings(split="source"))
+    pictures = Pictures.of(suite, "source", domain_shares(INSIDE))
+    seconds: dict[str, list[float]] = {"sampler": [], "training": []}
+    for number in range(n_rounds):
+        begin = time.perf_counter()
+        n_drawn = sum(len(e.support) + len(e.query) for e in map(sampler.episode, range(50 * number, 50 * number + 50)))
+        middle = time.perf_counter()
+        train_backbone(network, pictures, replace(BASE, n_steps=3))
+        seconds["sampler"].append((middle - begin) / n_drawn)
+        seconds["training"].append((time.perf_counter() - middle) / (3 * BASE.batch_size))
+    speeds = {f"{name}_pictures_per_second": 1 / float(np.median(found)) for name, found in seconds.items()}
+    ratios = [train / draw for draw, train in zip(seconds["sampler"], seconds["training"], strict=True)]
+    return speeds | {"sampler_ratio": float(np.median(ratios))}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="three tasks of each domain, about a minute")
@@ -120,7 +141,7 @@ def main() -> None:
         rows.append(row | {"half_interval": half} | {method: mean.mean for method, mean in means.items()})
         last = {method: values[len(SHOTS) - 1 :: len(SHOTS)] for method, values in found[domain.name].items()}
         five.append(row | {method: sum(values) / len(values) for method, values in last.items()})
-    figures = gains(found)
+    figures = gains(found) | throughput(3 if options.quick else 15)
     for method in next(iter(found.values())):
         for role in ("id", "ood"):
             some = [row for row in rows if row["role"] == role]
