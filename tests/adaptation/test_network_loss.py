@@ -15,6 +15,7 @@ from smatter.backbones import network as network_module
 from smatter.backbones.names import names_in_memory
 from smatter.library.edit import add_source, init_library
 from smatter.library.library import Library
+from smatter.solve.frank_wolfe import uniform
 
 
 def point_of(problem: MixtureLoss, seed: int = 0) -> Tensor:
@@ -52,11 +53,12 @@ def test_the_gradient_is_that_of_an_explicit_mixture(task, per_module: bool) -> 
     torch.testing.assert_close(gradient, expected, rtol=1e-3, atol=1e-5 * float(expected.abs().max()) + 1e-6)
 
 
+@pytest.mark.parametrize("pull", [0.0, 5.0])
 @pytest.mark.parametrize("per_module", [False, True])
-def test_the_gradient_is_that_of_finite_differences(task, per_module: bool) -> None:
+def test_the_gradient_is_that_of_finite_differences(task, per_module: bool, pull: float) -> None:
     library, support = task
     live = LiveMixture(library)
-    problem = MixtureLoss(live, live.rows(support), per_module)
+    problem = MixtureLoss(live, live.rows(support), per_module, pull=pull)
     point = point_of(problem)
     gradient = problem.evaluate(point).gradient
     for seed in range(3):
@@ -66,6 +68,21 @@ def test_the_gradient_is_that_of_finite_differences(task, per_module: bool) -> N
         difference = problem.value(point + step * direction) - problem.value(point - step * direction)
         slope = float((gradient * direction).sum())
         assert float(difference) / (2 * step) == pytest.approx(slope, rel=0.03, abs=0.02 * float(gradient.norm()))
+
+
+def test_the_pull_is_none_at_the_average_and_falls_with_the_number_of_examples(vit_library: Library) -> None:
+    live = LiveMixture(vit_library)
+    n_sources = len(vit_library.names)
+    average, corner = uniform(1, 1, n_sources, torch.zeros(1).double()), torch.eye(n_sources).double()[:1, None]
+    for n_shot in (2, 4):
+        support = pixels_support(n_shot)
+        free = MixtureLoss(live, live.rows(support))
+        for per_module in (False, True):
+            pulled = MixtureLoss(live, live.rows(support), per_module, pull=3.0)
+            points = [point.expand(1, pulled.n_blocks, -1) for point in (average, corner)]
+            added = [float(pulled.value(point)) - pulled.loss(point) for point in points]
+            assert added == pytest.approx([0, 3 / (2 * len(support)) * (n_sources - 1)])
+            assert pulled.loss(points[1]) == pytest.approx(free.loss(corner), rel=1e-6)
 
 
 def test_gradients_per_module_sum_to_the_one_for_all(task) -> None:

@@ -32,8 +32,8 @@ WEAR = Variation(degrees=30.0, zoom=0.3, shift=0.12, shear=0.3, contrast=0.3, no
 BASE_EVERY = 6
 """The base learns from one class in so many, so that there is something left for specialists to know."""
 
-BASE = TrainingSettings(n_steps=2000, batch_size=96, learning_rate=4e-3, variation=WEAR)
-TUNING = TrainingSettings(n_steps=900, batch_size=96, learning_rate=2e-3, warm_up=0.1, imprint=True, variation=WEAR)
+BASE = TrainingSettings(n_steps=3000, batch_size=96, learning_rate=6e-3, variation=WEAR)
+TUNING = TrainingSettings(n_steps=900, batch_size=96, learning_rate=6e-3, warm_up=0.1, imprint=True, variation=WEAR)
 
 
 @dataclass(frozen=True)

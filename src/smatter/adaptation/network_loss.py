@@ -19,6 +19,9 @@ from smatter.solve.problem import Evaluation
 class MixtureLoss:
     """The leave-one-out loss as a function of the weights, (1, n_blocks, n_sources) in float64; not convex.
 
+    A pull towards the plain average u may be added, pull / (2 n) R ||w - u||^2 for n examples and the mean over the
+    blocks: few examples say little, and where they say nothing the average is a good mixture.
+
     Values are remembered: a line search that returns to a point pays nothing, and a value never differs from what it
     was the first time. The plan rounds weights to float32, so points are the same when they are so rounded.
 
@@ -27,14 +30,21 @@ class MixtureLoss:
         rows: the support set.
         per_module: a row of weights for each module, in the partition's order, instead of one for all.
         residual: a fixed correction on top, if any.
+        pull: towards the plain average.
     """
 
     is_convex = False
     is_quadratic = False
 
     def __init__(
-        self, live: LiveMixture, rows: Rows, per_module: bool = False, residual: Residual | None = None
+        self,
+        live: LiveMixture,
+        rows: Rows,
+        per_module: bool = False,
+        residual: Residual | None = None,
+        pull: float = 0.0,
     ) -> None:
+        self.pull = pull / (int(rows.examples.max()) + 1)
         self.live, self.rows, self.residual = live, rows, residual
         self.sources = live.library.names
         self.modules = tuple(live.library.partition.modules) if per_module else ()
@@ -54,19 +64,26 @@ class MixtureLoss:
     def evaluate(self, point: Tensor) -> Evaluation:
         """The loss and its gradient: one backward pass."""
         self.live.compose(self.mixture(point), self.residual)
-        value = self._known.setdefault(_key(point), self.live.backward(self.rows))
+        loss = self._known.setdefault(_key(point), self.live.backward(self.rows))
         per_module = self.live.inner_products(self.sources)
         self.live.forget()
         gradient = per_module if self.modules else per_module.sum(dim=0, keepdim=True)
-        return Evaluation(torch.tensor([value], dtype=point.dtype), gradient.unsqueeze(0).to(point))
+        away = point - 1 / len(self.sources)
+        pulled = self.pull * len(self.sources) / self.n_blocks * away
+        return Evaluation(loss + 0.5 * (pulled * away).sum(dim=(1, 2)), gradient.unsqueeze(0).to(point) + pulled)
 
     def value(self, point: Tensor) -> Tensor:
-        """The loss alone: one forward pass."""
+        """Loss and pull, without gradient: one forward pass."""
+        away = (point - 1 / len(self.sources)).square().sum(dim=(1, 2))
+        return self.loss(point) + 0.5 * self.pull * len(self.sources) / self.n_blocks * away
+
+    def loss(self, point: Tensor) -> float:
+        """The leave-one-out loss alone."""
         key = _key(point)
         if key not in self._known:
             self.live.compose(self.mixture(point), self.residual)
             self._known[key] = self.live.loss(self.rows)
-        return torch.tensor([self._known[key]], dtype=point.dtype)
+        return self._known[key]
 
     def hessian_product(self, direction: Tensor) -> Tensor:
         """Not known: the loss is not quadratic."""

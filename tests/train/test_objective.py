@@ -1,0 +1,138 @@
+"""The query loss of a routed network: its gradient against finite differences, and what it leaves alone."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from small_suites import picture_suite
+from torch import Tensor
+
+from smatter.adaptation.describe import describe_sources, probe_statistics
+from smatter.adaptation.flat import FlatView
+from smatter.adaptation.live import LiveMixture
+from smatter.library.edit import add_source, init_library
+from smatter.library.library import Library, open_library
+from smatter.route.experts import Experts
+from smatter.route.router import Router, RouterSettings, Tying
+from smatter.tasks.probe import Probe, draw_probe
+from smatter.tasks.sampler import Sampler, SamplerSettings
+from smatter.tasks.suite import Suite
+from smatter.train.objective import encode, task_loss
+
+N_SOURCES = 3
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    from transformers import ConvNextConfig, ConvNextModel
+
+    folder = tmp_path_factory.mktemp("library")
+    config = ConvNextConfig(
+        num_channels=3, patch_size=2, num_stages=2, hidden_sizes=[8, 16], depths=[1, 1], image_size=8,
+        layer_scale_init_value=0.5,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = ConvNextModel(config)
+    for number in range(N_SOURCES):
+        if number:
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.add_(0.3 * parameter.std(correction=0) * torch.randn_like(parameter))
+        model.save_pretrained(folder / f"s{number}")
+        if number:
+            add_source(folder, folder / f"s{number}")
+        else:
+            init_library(folder, folder / "s0")
+    return open_library(folder)
+
+
+@pytest.fixture(scope="module")
+def suite() -> Suite:
+    made = picture_suite(n_classes=30, n_examples=12)
+    return replace(made, domains=tuple(replace(domain, role="id") for domain in made.domains))
+
+
+class Lab:
+    """A live library, a router with experts, a task."""
+
+    def __init__(self, library: Library, suite: Suite, tying: Tying = "global") -> None:
+        self.live = LiveMixture(library)
+        self.flat = FlatView(self.live)
+        probe: Probe = draw_probe(suite, split="router")
+        raw = describe_sources(self.live, probe, library.names)
+        self.descriptors = (raw - raw[0]).float()
+        moments = torch.stack([torch.zeros(3), self.descriptors.flatten(0, 1).std(dim=0)])
+        generator = torch.Generator().manual_seed(0)
+        settings = RouterSettings(tying=tying, width=8, n_experts=2)
+        statistics = probe_statistics(self.live, probe)
+        self.router = Router(settings, statistics, len(library.partition.modules), moments, generator)
+        self.experts = Experts(self.flat.units(), 2, generator)
+        with torch.no_grad():
+            self.experts.delta.normal_(std=0.02, generator=generator)
+        self.gates = torch.rand(2, self.experts.n_units, generator=generator)
+        self.episode = Sampler(suite, SamplerSettings(split="router", n_way=(3, 3), n_shot=(3, 3), n_query=4)).episode(
+            0
+        )
+
+    def loss(self, with_evidence: bool = True) -> tuple[float, Tensor]:
+        names = self.live.library.names
+        found = task_loss(
+            self.live, self.flat, self.router, self.experts, self.gates, self.episode, names, self.descriptors,
+            with_evidence,
+        )  # fmt: skip
+        return found.value, found.slope
+
+
+@pytest.mark.parametrize("tying", ["global", "tied", "per-module"])
+def test_the_gradient_is_that_of_finite_differences(library: Library, suite: Suite, tying: Tying) -> None:
+    lab = Lab(library, suite, tying)
+    parameters = [*lab.router.parameters(), lab.experts.delta]
+    _, slope = lab.loss()
+    gradients = torch.autograd.grad(slope, parameters, allow_unused=True)
+    for seed in range(3):
+        generator = torch.Generator().manual_seed(seed)
+        directions = [
+            torch.randn(p.shape, generator=generator) * (0.02 + p.detach().std(correction=0)) for p in parameters
+        ]
+        expected = sum(float((g * d).sum()) for g, d in zip(gradients, directions, strict=True) if g is not None)
+        values = []
+        for step in (0.02, -0.02):
+            with torch.no_grad():
+                for parameter, direction in zip(parameters, directions, strict=True):
+                    parameter.add_(step * direction)
+                values.append(lab.loss()[0])
+                for parameter, direction in zip(parameters, directions, strict=True):
+                    parameter.sub_(step * direction)
+        assert (values[0] - values[1]) / 0.04 == pytest.approx(expected, rel=0.1, abs=2e-3)
+
+
+def test_sources_stay_as_they_are_and_no_gradient_is_kept(library: Library, suite: Suite) -> None:
+    before = {path: path.read_bytes() for path in sorted(Path(library.folder).rglob("*.safetensors"))}
+    lab = Lab(library, suite)
+    lab.loss()[1].backward()
+    assert {path: path.read_bytes() for path in sorted(Path(library.folder).rglob("*.safetensors"))} == before
+    assert all(parameter.grad is None for parameter in lab.live.parameters.values())
+    assert all(p.grad is not None and bool(p.grad.any()) for p in lab.router.choose.parameters())
+
+
+def test_without_evidence_the_support_set_passes_the_base_alone(library: Library, suite: Suite, monkeypatch) -> None:
+    lab = Lab(library, suite)
+    passes: list[int] = []
+    features = lab.live.features
+    monkeypatch.setattr(lab.live, "features", lambda inputs: passes.append(1) or features(inputs))
+    assert encode(lab.live, lab.episode.support, 3).losses is None and len(passes) == 1
+    losses = encode(lab.live, lab.episode.support, 3, library.names).losses
+    assert losses is not None and losses.shape == (N_SOURCES,) and len(passes) == 2 + N_SOURCES
+
+
+def test_units_cover_every_parameter_once(library: Library, suite: Suite) -> None:
+    lab = Lab(library, suite)
+    unit_of = lab.flat.units()
+    assert len(unit_of) == sum(parameter.numel() for parameter in lab.live.parameters.values())
+    assert int(unit_of.min()) == 0 and np.array_equal(np.unique(unit_of.numpy()), np.arange(int(unit_of.max()) + 1))
+    for where in lab.flat.modules.values():  # no unit belongs to two modules
+        own = set(unit_of[where].tolist())
+        rest = torch.cat([unit_of[: where.start], unit_of[where.stop :]])
+        assert not own & set(rest.tolist())
