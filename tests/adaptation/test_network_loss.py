@@ -183,10 +183,11 @@ def test_a_residual_lies_module_after_module(vit_library) -> None:
     live = LiveMixture(vit_library)
     weights = MixtureLoss(live, live.rows(pixels_support()))
     problem = ResidualLoss(live, weights.rows, weights.mixture(point_of(weights)))
-    assert "head" not in problem.flat.modules
-    ends = [0, *(where.stop for where in problem.flat.modules.values())]
-    assert [where.start for where in problem.flat.modules.values()] == ends[:-1] and ends[-1] == problem.flat.n_parameters
-    assert problem.flat.n_parameters == sum(parameter.numel() for parameter in live.parameters.values())
+    flat = problem.flat
+    assert "head" not in flat.modules
+    ends = [0, *(where.stop for where in flat.modules.values())]
+    assert [where.start for where in flat.modules.values()] == ends[:-1] and ends[-1] == flat.n_parameters
+    assert flat.n_parameters == sum(parameter.numel() for parameter in live.parameters.values())
 
 
 def test_a_model_without_head_weights_needs_no_head(tmp_path: Path) -> None:
