@@ -19,11 +19,11 @@ def test_weights_are_a_softmax_of_losses() -> None:
     losses = (0.5, 0.6, 0.9)
     expected = torch.softmax(-torch.tensor(losses) / 0.1, dim=0)
     assert Evidence.of(("a", "b", "c"), losses, 0.1).weights == pytest.approx(expected.tolist(), abs=1e-6)
-    assert Evidence.of(("a", "b", "c"), losses).temperature == 0.1
+    assert Evidence.of(("a", "b", "c"), losses).temperature == 0.2
 
 
 def test_negligible_sources_are_left_out() -> None:
-    evidence = Evidence.of(("a", "b"), (0.1, 1.5))
+    evidence = Evidence.of(("a", "b"), (0.1, 2.5))
     assert evidence.weights == (1.0, 0.0) and evidence.mixture == Mixture.of({"a": 1.0})
     assert Evidence.of(("a", "b"), (math.inf, 1.5)).weights == (0.0, 1.0)
 
@@ -31,7 +31,7 @@ def test_negligible_sources_are_left_out() -> None:
 def test_a_crowd_does_not_outvote_a_good_source() -> None:
     crowd = tuple(f"n{number}" for number in range(400))
     evidence = Evidence.of(("good", *crowd), (0.3, *(0.6,) * 400))
-    assert evidence.weights[0] > 0.9 and default_temperature(400) < default_temperature(4) == 0.1
+    assert evidence.weights[0] > 0.9 and default_temperature(400) < default_temperature(4) == 0.2
 
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0, math.nan, math.inf])

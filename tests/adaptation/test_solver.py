@@ -42,7 +42,7 @@ def weights_of(solution: NetworkSolution) -> dict[str, float]:
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_loss_never_rises_and_is_that_of_the_recipe(task, name: str) -> None:
     library, support = task
-    solution = solve_network(library, support, replace(SETTINGS[name], tolerance=0.0))
+    solution = solve_network(library, support, replace(SETTINGS[name], tolerance=0.0, pull=0.0))
     assert all(later <= sooner for sooner, later in pairwise(solution.losses))
     live = LiveMixture(library)
     rows = live.rows(support)
@@ -60,7 +60,7 @@ def test_the_loss_never_rises_and_is_that_of_the_recipe(task, name: str) -> None
 
 def test_the_start_is_no_worse_than_any_single_source(task) -> None:
     library, support = task
-    solution = solve_network(library, support, SolverSettings())
+    solution = solve_network(library, support, SolverSettings(pull=0.0))
     assert solution.losses[0] <= min(solution.evidence.losses) * (1 + 1e-6)
 
 
@@ -74,6 +74,14 @@ def test_a_task_of_a_sources_domain_goes_to_that_source(toy, domain: str) -> Non
 def test_texts_of_a_topic_go_to_the_network_that_knows_it(topics: Library, topic: str) -> None:
     solution = solve_network(topics, texts_support(topic), SolverSettings(start="uniform"))
     assert weights_of(solution)[topic] > 0.5
+
+
+def test_a_strong_pull_leaves_the_average(task) -> None:
+    library, support = task
+    even = weights_of(solve_network(library, support, SolverSettings(pull=1e6)))
+    assert list(even.values()) == pytest.approx([1 / len(library.names)] * len(library.names), abs=1e-3)
+    free, pulled = (weights_of(solve_network(library, support, SolverSettings(pull=p))) for p in (0.0, 1.0))
+    assert max(pulled.values()) <= max(free.values()) + 1e-6
 
 
 def test_order_of_examples_classes_and_sources_does_not_matter(vit_library: Library) -> None:

@@ -133,7 +133,7 @@ def adapt(
         library: an open library or its folder.
         support: labelled examples, or where they are.
         solve: true, or settings, to run the solver; evidence routing alone by default.
-        temperature: of evidence routing, 0.1 by default and lower for more than four sources; settings have their own.
+        temperature: of evidence routing, 0.2 by default and lower for more than four sources; settings have their own.
         generator: source of randomness of the views of one-shot classes; a fixed one by default.
         progress: told each source and each step.
         head: how classes are told apart; weights are found with prototypes whatever it is.

@@ -12,7 +12,7 @@ from smatter.adaptation.live import LiveMixture, Rows
 from smatter.compose.mixture import Mixture
 from smatter.errors import InvalidSettings, InvalidSupport
 
-TEMPERATURE = 0.1
+TEMPERATURE = 0.2
 CROWD = 4
 """Sources that the default temperature is meant for."""
 
@@ -103,13 +103,13 @@ def gather_evidence(
 
 
 def default_temperature(n_sources: int) -> float:
-    """0.1 for up to four sources, lower for more: a crowd of mediocre sources must not outvote a good one.
+    """0.2 for up to four sources, lower for more: a crowd of mediocre sources must not outvote a good one.
 
     Beside one good source, R mediocre ones together weigh R exp(-difference / temperature); lowering the temperature
     like 1 / log R holds that sum down.
 
     >>> default_temperature(4), round(default_temperature(20), 4)
-    (0.1, 0.0383)
+    (0.2, 0.0766)
     """
     return TEMPERATURE / (1 + math.log(max(n_sources, CROWD) / CROWD))
 
@@ -117,4 +117,4 @@ def default_temperature(n_sources: int) -> float:
 def check_temperature(temperature: float | None) -> None:
     """Refuse what is no temperature; None is the default one."""
     if temperature is not None and not 0 < temperature < math.inf:  # also rejects NaN
-        raise InvalidSettings(f"temperature {temperature} is not a positive number: 0.1 is a good start")
+        raise InvalidSettings(f"temperature {temperature} is not a positive number: 0.2 is a good start")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,10 +34,12 @@ class SolverSettings:
     """What the solver does.
 
     Args:
-        start: where the weights begin: at the better of evidence routing and the best single source, or equal.
-        temperature: of evidence routing; by default 0.1, lower for more than four sources.
+        start: where the weights begin: at the best of evidence routing, the best single source and equal weights; or
+            at equal weights whatever is best.
+        temperature: of evidence routing; by default 0.2, lower for more than four sources.
         per_module: weights for each module instead of one for all.
         max_sources: the most sources with weight; those of most weight at the start are kept.
+        pull: towards equal weights, in examples: 1 weighs as much as one example more, 0 trusts the given ones alone.
         n_steps: Frank-Wolfe steps, each one backward pass and a few forward passes.
         n_elements: corrected elements of a residual; none by default.
         n_modules: modules of a residual that corrects whole modules; none by default.
@@ -49,6 +52,7 @@ class SolverSettings:
     temperature: float | None = None
     per_module: bool = False
     max_sources: int | None = None
+    pull: float = 1.0
     n_steps: int = 10
     n_elements: int | None = None
     n_modules: int | None = None
@@ -70,6 +74,8 @@ class SolverSettings:
             raise InvalidSettings("a number of steps is negative: give 0 or more")
         if not (self.tolerance >= 0 and self.residual_tolerance >= 0):
             raise InvalidSettings("a tolerance is not a number of 0 or more: leave it out for the default")
+        if not 0 <= self.pull < math.inf:  # also rejects NaN
+            raise InvalidSettings(f"pull is {self.pull}: give a number of 0 or more")
 
     @property
     def has_residual(self) -> bool:
@@ -90,7 +96,7 @@ class NetworkSolution:
         residual: the correction, if one was asked for and helped.
         recipe: both, tied to the contents of the sources.
         evidence: leave-one-out loss of each source.
-        losses: leave-one-out loss at the start and after every step; never rises.
+        losses: leave-one-out loss at the start and after every step. Without a pull it never rises.
         mixture_solution: how Frank-Wolfe ended.
         residual_solution: how thresholding ended, if it ran.
         seconds: wall time.
@@ -133,17 +139,19 @@ def solve_live(
     begin = time.perf_counter()
     losses: list[float] = []
 
-    def watch(state: State) -> None:
+    def watch(loss: float) -> None:
         if progress and losses:
             progress(1)
-        losses.append(float(state.value[0]))
+        losses.append(loss)
 
     evidence = gather_evidence(live, rows, settings.temperature, progress)
-    problem = MixtureLoss(live, rows, settings.per_module)
+    problem = MixtureLoss(live, rows, settings.per_module, pull=settings.pull)
     start = _start(problem, evidence, settings)
     allowed = _preferred(evidence, settings.max_sources).expand_as(start)
     algorithm = FrankWolfe(settings.tolerance, "vanilla", "line search", allowed)
-    solution = run(algorithm, problem, start, settings.n_steps, time.perf_counter, watch)
+    solution = run(
+        algorithm, problem, start, settings.n_steps, time.perf_counter, lambda state: watch(problem.loss(state.point))
+    )
     mixture = _mixture(live, problem, solution.point)
     residual, residual_solution = None, None
     if settings.has_residual:
@@ -171,12 +179,13 @@ def _start(problem: MixtureLoss, evidence: Evidence, settings: SolverSettings) -
         return row.expand(1, problem.n_blocks, n_sources).clone()
 
     preferred = _preferred(evidence, settings.max_sources).double()
+    equal = spread(preferred / preferred.sum())
     if settings.start == "uniform":
-        return spread(preferred / preferred.sum())
+        return equal
     routed = preferred * torch.tensor(evidence.weights, dtype=torch.float64)
     single = torch.zeros(n_sources, dtype=torch.float64)
     single[evidence.sources.index(evidence.best)] = 1.0
-    candidates = [spread(routed / routed.sum()), spread(single)]
+    candidates = [spread(routed / routed.sum()), spread(single), equal]
     return min(candidates, key=lambda point: float(problem.value(point)))
 
 
@@ -198,7 +207,7 @@ def _mixture(live: LiveMixture, problem: MixtureLoss, point: Tensor) -> Mixture:
 
 
 def _solve_residual(
-    problem: ResidualLoss, settings: SolverSettings, losses: list[float], watch: Callable[[State], None]
+    problem: ResidualLoss, settings: SolverSettings, losses: list[float], watch: Callable[[float], None]
 ) -> tuple[Residual | None, Solution]:
     if settings.n_elements is not None:
         project = keep_elements(settings.n_elements)
@@ -208,7 +217,7 @@ def _solve_residual(
 
     def watch_steps(state: State) -> None:
         if state.point.any():
-            watch(state)
+            watch(float(state.value[0]))
 
     point = torch.zeros(1, problem.flat.n_parameters)
     algorithm = HardThresholding(project, settings.residual_tolerance)

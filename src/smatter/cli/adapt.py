@@ -29,7 +29,7 @@ Replace = Annotated[bool, typer.Option("--replace", help="Overwrite an existing 
 Temperature = Annotated[
     float | None,
     typer.Option(
-        help="Of evidence routing: lower trusts the best source more. By default 0.1, lower above four sources."
+        help="Of evidence routing: lower trusts the best source more. By default 0.2, lower above four sources."
     ),
 ]
 Head = Literal["prototype", "ridge", "logistic", "linear"]
