@@ -7,17 +7,20 @@ Needs `make words` and `make sources-words`.
 """
 
 import argparse
+import hashlib
+import json
 import os
 import sys
 import time
 from pathlib import Path
 
-from common import PLAIN_PROCESS, ROOT, Rows, machine, show, stage, write_result
+from common import PLAIN_PROCESS, ROOT, SCRATCH, Rows, machine, show, stage, write_result
 
 os.environ |= PLAIN_PROCESS
 sys.path.insert(0, str(ROOT / "tools" / "words"))
 
 import torch
+from safetensors.torch import load_file, save
 from specialists import SPECIALISTS
 from torch import Tensor
 
@@ -25,7 +28,8 @@ from smatter.backbones.heads import class_sums, prototype_logits
 from smatter.backbones.network import Network
 from smatter.backbones.texts import Tokenizer
 from smatter.compose.mixture import Mixture
-from smatter.library.library import open_library
+from smatter.library.library import Library, open_library
+from smatter.library.writing import write_file
 from smatter.scores.intervals import mean_interval, paired_difference
 from smatter.tasks.episode import Episode
 from smatter.tasks.open import open_suite
@@ -83,6 +87,20 @@ def word_counts(texts: list[str], tokenizer: Tokenizer) -> Tensor:
     return counts * (len(texts) / counts.sum(dim=0).clamp(min=1)).log()
 
 
+def features_of(texts: list[str], library: Library, mixture: Mixture, network: Network, tokenizer: Tokenizer) -> Tensor:
+    """Features of every text; kept in the scratch folder, as a run that was stopped need not compute them again."""
+    what = json.dumps([texts, library.manifest.digests, mixture.sources, mixture.rows])
+    kept = SCRATCH / f"{NAME}-{hashlib.sha256(what.encode()).hexdigest()[:16]}.safetensors"
+    if not kept.exists():
+        network.use(library.compose(mixture).tensors())
+        parts = [texts[start : start + CHUNK] for start in range(0, len(texts), CHUNK)]
+        with torch.no_grad():
+            features = torch.cat([network.features(tokenizer.tokens(part)) for part in parts])
+        SCRATCH.mkdir(exist_ok=True)
+        write_file(kept, save({"features": features}))
+    return load_file(kept)["features"]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="three tasks of each domain, about a minute")
@@ -103,18 +121,10 @@ def main() -> None:
     mixtures = {name: Mixture.of({name: 1.0}) for name in library.names}
     mixtures[AVERAGE] = Mixture.of(dict.fromkeys(library.names, 1 / len(library.names)))
     network = Network(config)
-    arena = None
-    parts = [texts[start : start + CHUNK] for start in range(0, len(texts), CHUNK)]
-    with stage(f"{len(texts)} texts", len(mixtures) * len(parts)) as tick:
+    with stage(f"{len(texts)} texts", len(mixtures)) as tick:
         for name, mixture in mixtures.items():
-            arena = library.compose(mixture, arena)
-            network.use(arena.tensors())
-            found = []
-            for part in parts:
-                with torch.no_grad():
-                    found.append(network.features(tokenizer.tokens(part)))
-                tick()
-            score(tasks, torch.cat(found), place, name, scores)
+            score(tasks, features_of(texts, library, mixture, network, tokenizer), place, name, scores)
+            tick()
     rows = table(suite, scores)
     show("accuracy by domain", rows)
     name = NAME if options.split == "validation" else f"{NAME}_test"
