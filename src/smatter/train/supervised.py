@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from smatter.backbones.heads import class_sums
 from smatter.backbones.network import Network
 from smatter.errors import InvalidSettings
-from smatter.library.headers import read_header
-from smatter.library.writing import write_file
 from smatter.train.examples import Examples
 from smatter.train.pictures import Variation
+from smatter.train.state import keep, resume
 from smatter.train.texts import Omission
 
 SCALE = 16.0
@@ -126,7 +124,7 @@ def train_backbone(
         betas=(0.9, 0.99),
     )
     key = json.dumps(asdict(settings) | examples.key | ({"frozen": list(frozen)} if frozen else {}))
-    done = 0 if state is None else _resume(state, key, trained, optimizer)
+    done = 0 if state is None else resume(state, key, trained, optimizer)
     for step in range(done, settings.n_steps):
         generator = torch.Generator().manual_seed(1_000_003 * settings.seed + step)
         for group in optimizer.param_groups:
@@ -143,7 +141,7 @@ def train_backbone(
             accuracy = float((logits.detach().argmax(dim=1) == labels).float().mean())
             progress(Step(step + 1, float(loss.detach()), accuracy))
         if state is not None and ((step + 1) % save_every == 0 or step + 1 == settings.n_steps):
-            _keep(state, key, step + 1, trained, optimizer)
+            keep(state, key, step + 1, trained, optimizer)
     for parameter in parameters.values():
         parameter.requires_grad_(False)
 
@@ -158,32 +156,3 @@ def _first_head(network: Network, examples: Examples, settings: TrainingSettings
         return torch.randn(examples.n_classes, features.shape[1], generator=generator)
     return class_sums(features - features.mean(dim=0), examples.labels, examples.n_classes)
 
-
-MOMENTS = ("exp_avg", "exp_avg_sq")
-
-
-def _keep(path: Path, key: str, step: int, trained: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> None:
-    """Write all that the next step depends on, at once."""
-    tensors = {f"value.{name}": parameter.detach().contiguous() for name, parameter in trained.items()}
-    for name, parameter in trained.items():
-        if optimizer.state[parameter]:  # none where the backbone does not use it
-            tensors |= {f"{moment}.{name}": optimizer.state[parameter][moment] for moment in MOMENTS}
-    write_file(path, save(tensors, {"step": str(step), "key": key}))
-
-
-def _resume(path: Path, key: str, trained: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> int:
-    """Take up a state; the number of steps done, 0 where there is none of this run."""
-    if not path.exists():
-        return 0
-    metadata = read_header(path).metadata
-    if metadata.get("key") != key:
-        return 0
-    tensors = load_file(path)
-    step = int(metadata["step"])
-    with torch.no_grad():
-        for name, parameter in trained.items():
-            parameter.copy_(tensors[f"value.{name}"])
-            if f"{MOMENTS[0]}.{name}" in tensors:
-                moments = {moment: tensors[f"{moment}.{name}"] for moment in MOMENTS}
-                optimizer.state[parameter] = {"step": torch.tensor(float(step)), **moments}
-    return step
