@@ -1,57 +1,22 @@
 """The query loss of a routed network: its gradient against finite differences, and what it leaves alone."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from small_suites import picture_suite
 from torch import Tensor
 
 from smatter.adaptation.describe import describe_sources, probe_statistics
 from smatter.adaptation.flat import FlatView
 from smatter.adaptation.live import LiveMixture
-from smatter.library.edit import add_source, init_library
-from smatter.library.library import Library, open_library
+from smatter.library.library import Library
 from smatter.route.experts import Experts
 from smatter.route.router import Router, RouterSettings, Tying
 from smatter.tasks.probe import Probe, draw_probe
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.suite import Suite
 from smatter.train.objective import encode, task_loss
-
-N_SOURCES = 3
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
-    from transformers import ConvNextConfig, ConvNextModel
-
-    folder = tmp_path_factory.mktemp("library")
-    config = ConvNextConfig(
-        num_channels=3, patch_size=2, num_stages=2, hidden_sizes=[8, 16], depths=[1, 1], image_size=8,
-        layer_scale_init_value=0.5,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    model = ConvNextModel(config)
-    for number in range(N_SOURCES):
-        if number:
-            with torch.no_grad():
-                for parameter in model.parameters():
-                    parameter.add_(0.3 * parameter.std(correction=0) * torch.randn_like(parameter))
-        model.save_pretrained(folder / f"s{number}")
-        if number:
-            add_source(folder, folder / f"s{number}")
-        else:
-            init_library(folder, folder / "s0")
-    return open_library(folder)
-
-
-@pytest.fixture(scope="module")
-def suite() -> Suite:
-    made = picture_suite(n_classes=30, n_examples=12)
-    return replace(made, domains=tuple(replace(domain, role="id") for domain in made.domains))
 
 
 class Lab:
@@ -86,8 +51,8 @@ class Lab:
 
 
 @pytest.mark.parametrize("tying", ["global", "tied", "per-module"])
-def test_the_gradient_is_that_of_finite_differences(library: Library, suite: Suite, tying: Tying) -> None:
-    lab = Lab(library, suite, tying)
+def test_the_gradient_is_that_of_finite_differences(tiny_library: Library, tiny_suite: Suite, tying: Tying) -> None:
+    lab = Lab(tiny_library, tiny_suite, tying)
     parameters = [*lab.router.parameters(), lab.experts.delta]
     _, slope = lab.loss()
     gradients = torch.autograd.grad(slope, parameters, allow_unused=True)
@@ -108,27 +73,29 @@ def test_the_gradient_is_that_of_finite_differences(library: Library, suite: Sui
         assert (values[0] - values[1]) / 0.04 == pytest.approx(expected, rel=0.1, abs=2e-3)
 
 
-def test_sources_stay_as_they_are_and_no_gradient_is_kept(library: Library, suite: Suite) -> None:
-    before = {path: path.read_bytes() for path in sorted(Path(library.folder).rglob("*.safetensors"))}
-    lab = Lab(library, suite)
+def test_sources_stay_as_they_are_and_no_gradient_is_kept(tiny_library: Library, tiny_suite: Suite) -> None:
+    before = {path: path.read_bytes() for path in sorted(Path(tiny_library.folder).rglob("*.safetensors"))}
+    lab = Lab(tiny_library, tiny_suite)
     lab.loss()[1].backward()
-    assert {path: path.read_bytes() for path in sorted(Path(library.folder).rglob("*.safetensors"))} == before
+    assert {path: path.read_bytes() for path in sorted(Path(tiny_library.folder).rglob("*.safetensors"))} == before
     assert all(parameter.grad is None for parameter in lab.live.parameters.values())
     assert all(p.grad is not None and bool(p.grad.any()) for p in lab.router.choose.parameters())
 
 
-def test_without_evidence_the_support_set_passes_the_base_alone(library: Library, suite: Suite, monkeypatch) -> None:
-    lab = Lab(library, suite)
+def test_without_evidence_the_support_set_passes_the_base_alone(
+    tiny_library: Library, tiny_suite: Suite, monkeypatch
+) -> None:
+    lab = Lab(tiny_library, tiny_suite)
     passes: list[int] = []
     features = lab.live.features
     monkeypatch.setattr(lab.live, "features", lambda inputs: passes.append(1) or features(inputs))
     assert encode(lab.live, lab.episode.support, 3).losses is None and len(passes) == 1
-    losses = encode(lab.live, lab.episode.support, 3, library.names).losses
-    assert losses is not None and losses.shape == (N_SOURCES,) and len(passes) == 2 + N_SOURCES
+    losses = encode(lab.live, lab.episode.support, 3, tiny_library.names).losses
+    assert losses is not None and losses.shape == (3,) and len(passes) == 2 + 3
 
 
-def test_units_cover_every_parameter_once(library: Library, suite: Suite) -> None:
-    lab = Lab(library, suite)
+def test_units_cover_every_parameter_once(tiny_library: Library, tiny_suite: Suite) -> None:
+    lab = Lab(tiny_library, tiny_suite)
     unit_of = lab.flat.units()
     assert len(unit_of) == sum(parameter.numel() for parameter in lab.live.parameters.values())
     assert int(unit_of.min()) == 0 and np.array_equal(np.unique(unit_of.numpy()), np.arange(int(unit_of.max()) + 1))
