@@ -117,8 +117,11 @@ def test_texts_go_the_same_way(tmp_path: Path, capsys) -> None:
     support = smatter.read_support(told["support"])
     assert support.kind == "texts" and len(support) == 10 and all(text.startswith("y ") for text in support.inputs)
     built = run(capsys, "suite", "build", tmp_path / "notes.csv", "-o", tmp_path / "out", "--ood", "y")
-    assert built["kind"] == "texts" and [each["role"] for each in built["domains"]] == ["id", "ood"]
-    assert run(capsys, "suite", "task", tmp_path / "out", *options, "--role", "ood")["classes"] == told["classes"]
+    shown = run(capsys, "suite", "show", tmp_path / "out")
+    assert built["kind"] == shown["kind"] == "texts" and built["n_examples"] == len(rows)
+    assert [each["role"] for each in shown["domains"]] == ["id", "ood"]
+    again = run(capsys, "suite", "task", tmp_path / "out", "-o", tmp_path / "more", *options, "--role", "ood")
+    assert all(text.startswith("y ") for text in smatter.read_support(again["support"]).inputs)
 
 
 def test_text_for_people_says_what_to_do_next(tree: Path, tmp_path: Path, capsys) -> None:

@@ -155,4 +155,3 @@ def _first_head(network: Network, examples: Examples, settings: TrainingSettings
         generator = torch.Generator().manual_seed(settings.seed)
         return torch.randn(examples.n_classes, features.shape[1], generator=generator)
     return class_sums(features - features.mean(dim=0), examples.labels, examples.n_classes)
-
