@@ -2,10 +2,10 @@
 
     python benchmarks/signs_sources.py [--quick] [--split test]
 
-Five-way tasks of worn pictures with 1, 2 and 5 shots in turn, as in the lists that ship, of classes that no source has
-seen; prototypes of cosine features. A network called `base, longer` went on from the base for as many steps as the
-specialists, on all domains: if it gained much, the base would be undertrained. It is made by `make sources-study` and
-left out where it is not there.
+Tasks of five to ten classes and worn pictures, with 1, 2 and 5 shots in turn, as in the lists that ship, of classes
+that no source has seen; prototypes of cosine features. A network called `base, longer` went on from the base for as
+many steps as the specialists, on all domains: if it gained much, the base would be undertrained. It is made by `make
+sources-study` and left out where it is not there.
 """
 
 import argparse
@@ -80,7 +80,7 @@ def accuracy(support: Tensor, queries: Tensor, labels: Tensor, truth: Tensor) ->
 def score_domain(name: str, split: str, n_tasks: int) -> Scores:
     """Accuracy of every network on every task of a domain."""
     suite = open_suite("signs")
-    like = SamplerSettings(split=split, role=suite.domain(name).role, domains=(name,))
+    like = SamplerSettings(split=split, role=suite.domain(name).role, n_way=(5, 10), domains=(name,))
     samplers = [Sampler(suite, replace(like, n_shot=(shots, shots)), 11) for shots in SHOTS]
     tasks = [TaskList(name, sampler, n_tasks, (Worn("both", 5),)) for sampler in samplers]
     scores: Scores = {}

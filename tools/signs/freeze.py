@@ -21,6 +21,9 @@ STAGES = {"validation": (1, 200), "test": (2, 300), "final": (3, 300)}
 WEAR = Worn("both", 5)
 """Without it, letters of most scripts are too easy to tell apart for a network that knows the script."""
 
+WAYS = (5, 10)
+"""With five classes a flag is too easy to tell from others."""
+
 RENDERINGS: dict[str, Shift] = {
     "inverted": Inverted("both"), "outline": Outline("both"), "textured": TexturedBackground("both"),
     "rotated": StrongRotation("both"),
@@ -28,7 +31,7 @@ RENDERINGS: dict[str, Shift] = {
 
 
 def lists(suite: Suite) -> list[TaskList]:
-    """Five-way tasks inside, outside and across domains with 1, 2 and 5 shots; with wrong labels; and rendered anew."""
+    """Tasks inside, outside and across domains with 1, 2 and 5 shots; with wrong labels; and rendered anew."""
     found = []
     for stage, (seed, n_tasks) in STAGES.items():
 
@@ -36,6 +39,7 @@ def lists(suite: Suite) -> list[TaskList]:
             settings = SamplerSettings(
                 split="validation" if name.startswith("validation") else "test",
                 role="ood" if kind == "ood" else "id",
+                n_way=WAYS,
                 n_shot=(shots, shots),
                 n_domains=(2, 3) if kind == "mixed" else (1, 1),
             )

@@ -33,7 +33,7 @@ BASE_EVERY = 6
 """The base learns from one class in so many, so that there is something left for specialists to know."""
 
 BASE = TrainingSettings(n_steps=3000, batch_size=96, learning_rate=6e-3, variation=WEAR)
-TUNING = TrainingSettings(n_steps=900, batch_size=96, learning_rate=6e-3, warm_up=0.1, imprint=True, variation=WEAR)
+TUNING = TrainingSettings(n_steps=900, batch_size=96, learning_rate=1.2e-2, warm_up=0.1, imprint=True, variation=WEAR)
 
 
 @dataclass(frozen=True)
