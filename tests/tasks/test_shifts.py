@@ -216,9 +216,10 @@ def test_shifts_come_one_after_the_other() -> None:
     assert same_episode(apply((Inverted(), Inverted()), episode, generator()), episode)
 
 
-def test_all_shifts_of_a_kind_can_follow_each_other() -> None:
+@pytest.mark.parametrize("left_out", ["forbidden-class", "forbidden-domain"])  # one class is forbidden once
+def test_all_shifts_of_a_kind_can_follow_each_other(left_out: str) -> None:
     for kind in ("images", "texts"):
-        shifts = [SHIFTS[name]() for name, each in EVERY if each == kind]
+        shifts = [SHIFTS[name]() for name, each in EVERY if each == kind and name != left_out]
         for order in (shifts, shifts[::-1]):
             episode = apply(order, make_episode(kind, shots=(6,) * 6), generator())
             assert len(episode.support) > 0 and episode.support.labels.max() < episode.n_way

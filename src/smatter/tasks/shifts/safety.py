@@ -37,10 +37,10 @@ class ForbiddenDomain:
     Meant for tasks with classes of several domains. Where none is of this one, nothing changes.
 
     Args:
-        domain: number of the domain in its suite.
+        domain: number of the domain in its suite; the first by default.
     """
 
-    domain: int
+    domain: int = 0
 
     def __call__(self, episode: Episode, generator: np.random.Generator) -> Episode:  # noqa: ARG002
         """The task with a class to refuse; the others keep their order."""
