@@ -9,7 +9,7 @@ STYLE = """
   --heat: 42, 120, 214; }
 @media (prefers-color-scheme: dark) {
   :root { --ink: #e8ecf2; --soft: #9aa6b5; --paper: #14181e; --line: #333c47; --heat: 90, 160, 250; } }
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 54rem;
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 62rem;
   margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.7rem; margin-bottom: .2rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; }
 p, figcaption { color: var(--soft); max-width: 44rem; } code, pre { font: .85rem/1.5 ui-monospace, monospace; }
