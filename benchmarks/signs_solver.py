@@ -22,7 +22,7 @@ os.environ |= PLAIN_PROCESS
 import torch
 
 from smatter.adaptation.evidence import gather_evidence
-from smatter.adaptation.live import EpisodeRows, LiveMixture
+from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.network_loss import MixtureLoss
 from smatter.adaptation.solver import SolverSettings, solve_live
 from smatter.backbones.heads import class_sums, prototype_logits
@@ -34,6 +34,7 @@ from smatter.solve.loop import run
 from smatter.tasks.lists import TaskList
 from smatter.tasks.open import SHIPPED, open_list
 from smatter.tasks.support import Support
+from smatter.train.objective import episode_rows
 
 NAME = "signs_solver"
 KINDS, SHOTS = ("id", "ood", "mixed"), (1, 2, 5)
@@ -77,10 +78,7 @@ def score(kind: str, shots: int, index: int) -> Scores:
     singles = {name: accuracy(Mixture.of({name: 1.0})) for name in library.names}
     scores = {f"source {name}": value for name, value in singles.items()}
     if index % HULL_EVERY == 0:
-        both = torch.cat([labels, truth])
-        pixels = {"pixel_values": torch.cat([support, queries])}
-        hindsight = EpisodeRows(pixels, both, torch.arange(len(both)), episode.n_way, len(labels))
-        hull = MixtureLoss(network, hindsight)
+        hull = MixtureLoss(network, episode_rows(network, episode))
         start = uniform(1, 1, len(library.names), torch.zeros(1, dtype=torch.float64))
         best = run(FrankWolfe(1e-3, "vanilla"), hull, start, HULL_STEPS).point
         scores[HULL] = accuracy(hull.mixture(best))

@@ -248,5 +248,5 @@ def test_specialists_and_base_become_a_library(base: Path, tmp_path: Path, monke
     monkeypatch.setattr(sources, "SPECIALISTS", {"things": ("people",)})
     settings = TrainingSettings(n_steps=2, batch_size=8, variation=Omission())
     sources.tune(base, suite, ("people",), settings, tmp_path / "things")
-    sources.write_library(tmp_path, tmp_path / "library")
+    sources.write_library(tmp_path, ["base", *sources.SPECIALISTS], tmp_path / "library")
     assert open_library(tmp_path / "library").names == ("base", "things")

@@ -6,7 +6,7 @@ What is done is kept in DIR, so that a build that was stopped goes on where it w
 
 import argparse
 import json
-import shutil
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
@@ -14,17 +14,20 @@ from multiprocessing import get_context
 from multiprocessing.queues import Queue
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "common"))
+
 import torch
+from libraries import write_library
 from plan import BASE_JOB, CONFIG, PREPROCESSOR, SPECIALIST_JOBS, Job
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from safetensors.torch import load_file
 from torch import Tensor
 
 from smatter.backbones.network import Network
-from smatter.library.edit import add_source, init_library
 from smatter.library.writing import new_folder, write_file
 from smatter.tasks.open import open_suite
-from smatter.train.pictures import Pictures, domain_shares
+from smatter.train.examples import domain_shares
+from smatter.train.pictures import Pictures
 from smatter.train.supervised import Step, train_backbone
 
 
@@ -109,16 +112,6 @@ def train_all(jobs: Sequence[Job], work: Path, workers: int) -> None:
             bars.update(lines[name], completed=step.number, description=text)
         for future in as_completed(futures):
             future.result()
-
-
-def write_library(work: Path, names: Sequence[str], out: Path) -> None:
-    """A library with copies of the checkpoints; the first is the base."""
-    with new_folder(out, replace=True) as folder:
-        for name in names:
-            shutil.copytree(work / name, folder / name)
-        init_library(folder, folder / names[0])
-        for name in names[1:]:
-            add_source(folder, folder / name)
 
 
 def arguments(description: str | None) -> argparse.Namespace:

@@ -7,7 +7,8 @@ that went on stays in DIR, for `benchmarks/signs_sources.py`.
 from pathlib import Path
 
 import torch
-from build import arguments, train_all, write_checkpoint, write_library
+from build import arguments, train_all, write_checkpoint
+from libraries import write_library
 from plan import BASE_JOB, CONFIG, LONGER_JOB, SPECIALIST_JOBS, STUDY_JOBS
 from safetensors.torch import load_file
 

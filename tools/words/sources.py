@@ -18,13 +18,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "common"))
 
 import torch
 from download import Cache
+from libraries import write_library
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from safetensors.torch import load_file, save
 from specialists import FROZEN, N_TOKENS, SPECIALISTS, TUNING
 
 from smatter.backbones.network import Network
 from smatter.backbones.texts import Tokenizer
-from smatter.library.edit import add_source, init_library
 from smatter.library.writing import new_folder, write_file
 from smatter.tasks.open import open_suite
 from smatter.tasks.suite import Suite
@@ -86,16 +86,6 @@ def tune(
     return folder
 
 
-def write_library(work: Path, out: Path) -> None:
-    """A library with copies of the checkpoints; an older one is replaced."""
-    with new_folder(out, replace=True) as folder:
-        for name in ("base", *SPECIALISTS):
-            shutil.copytree(work / name, folder / name)
-        init_library(folder, folder / "base")
-        for name in SPECIALISTS:
-            add_source(folder, folder / name)
-
-
 def main() -> None:
     """Base, specialists, library."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -116,7 +106,7 @@ def main() -> None:
 
             tune(base, suite, domains, TUNING, options.work / name, told)
             bars.update(line, completed=TUNING.n_steps)
-    write_library(options.work, options.out)
+    write_library(options.work, ["base", *SPECIALISTS], options.out)
 
 
 if __name__ == "__main__":

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from smatter.adaptation.live import LiveMixture
-from smatter.backbones.network import Inputs
 from smatter.compose.mixture import Mixture
 from smatter.route.descriptor import describe
 from smatter.route.summary import ClassStatistics
@@ -20,7 +18,7 @@ def describe_sources(
     live: LiveMixture, probe: Probe, sources: Sequence[str], progress: Callable[[int], None] | None = None
 ) -> Tensor:
     """The descriptor of each source, (n_sources, n_groups, n_moments): one pass of the probe set through each."""
-    inputs = probe_inputs(live, probe)
+    inputs = live.examples(probe.inputs)
     found = []
     for name in sources:
         live.compose(Mixture.of({name: 1.0}))
@@ -33,13 +31,6 @@ def describe_sources(
 def probe_statistics(live: LiveMixture, probe: Probe) -> list[ClassStatistics]:
     """Class statistics of each group of the probe set in the base's features."""
     live.compose(Mixture.of({live.library.manifest.base: 1.0}))
-    features = live.features(probe_inputs(live, probe))
+    features = live.features(live.examples(probe.inputs))
     groups = (probe.labels.members(group) for group in range(probe.labels.n_groups))
     return [ClassStatistics.of(features[rows], classes, int(classes.max()) + 1) for rows, classes in groups]
-
-
-def probe_inputs(live: LiveMixture, probe: Probe) -> Inputs:
-    """The probe set as arguments of the forward pass."""
-    if isinstance(probe.inputs, tuple):
-        return live.prepare(probe.inputs, "texts")
-    return {"pixel_values": live.pictures(np.asarray(probe.inputs))}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -93,13 +93,21 @@ def gather_evidence(
         progress: told each source.
     """
     check_temperature(temperature)
+    names = live.library.names
+    return Evidence.of(names, source_losses(live, rows, names, progress), temperature)
+
+
+def source_losses(
+    live: LiveMixture, rows: Rows, sources: Sequence[str], progress: Callable[[int], None] | None = None
+) -> tuple[float, ...]:
+    """The leave-one-out loss of each of some frozen sources."""
     losses = []
-    for name in live.library.names:
+    for name in sources:
         live.compose(Mixture.of({name: 1.0}))
         losses.append(live.loss(rows))
         if progress:
             progress(1)
-    return Evidence.of(live.library.names, tuple(losses), temperature)
+    return tuple(losses)
 
 
 def default_temperature(n_sources: int) -> float:

@@ -134,6 +134,12 @@ class LiveMixture:
         """Pictures of one size, (n, height, width, 3), as prepared pixels."""
         return self._preprocessing.scaled(values)
 
+    def examples(self, values: Sequence[str] | np.ndarray[Any, np.dtype[np.uint8]]) -> Inputs:
+        """Examples of a suite, texts or pictures of one size, as arguments of the forward pass."""
+        if isinstance(values, np.ndarray):
+            return {"pixel_values": self.pictures(values)}
+        return self.prepare(values, "texts")
+
     def rows(self, support: Support, generator: torch.Generator | None = None, n_views: int = N_VIEWS) -> Rows:
         """The rows of a support set; the only example of a class becomes several views.
 

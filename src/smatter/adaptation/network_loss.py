@@ -68,14 +68,18 @@ class MixtureLoss:
         per_module = self.live.inner_products(self.sources)
         self.live.forget()
         gradient = per_module if self.modules else per_module.sum(dim=0, keepdim=True)
-        away = point - 1 / len(self.sources)
-        pulled = self.pull * len(self.sources) / self.n_blocks * away
-        return Evaluation(loss + 0.5 * (pulled * away).sum(dim=(1, 2)), gradient.unsqueeze(0).to(point) + pulled)
+        pull, slope = self._pulled(point)
+        return Evaluation(loss + pull, gradient.unsqueeze(0).to(point) + slope)
 
     def value(self, point: Tensor) -> Tensor:
         """Loss and pull, without gradient: one forward pass."""
-        away = (point - 1 / len(self.sources)).square().sum(dim=(1, 2))
-        return self.loss(point) + 0.5 * self.pull * len(self.sources) / self.n_blocks * away
+        return self.loss(point) + self._pulled(point)[0]
+
+    def _pulled(self, point: Tensor) -> tuple[Tensor, Tensor]:
+        """What the pull adds to the loss, (1,), and to its gradient."""
+        away = point - 1 / len(self.sources)
+        slope = self.pull * len(self.sources) / self.n_blocks * away
+        return 0.5 * (slope * away).sum(dim=(1, 2)), slope
 
     def loss(self, point: Tensor) -> float:
         """The leave-one-out loss alone."""

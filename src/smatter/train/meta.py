@@ -26,9 +26,10 @@ from smatter.tasks.episode import Episode
 from smatter.tasks.lists import TaskList
 from smatter.tasks.probe import Probe
 from smatter.train.objective import task_loss
+from smatter.train.rates import rate_at
 from smatter.train.state import keep, resume
 
-BASE_SHARE = 0.8
+SOURCE_SHARE = 0.8
 """How likely each source but the base takes part in a task: a router must not count on any."""
 
 
@@ -69,13 +70,6 @@ class MetaSettings:
             raise InvalidSettings("steps, tasks and rates must be positive: mend the training settings")
         if not (0 < self.expert_share <= 1 and 0 <= self.evidence_share <= 1):
             raise InvalidSettings("the shares of experts and evidence must lie between 0 and 1")
-
-    def rate(self, step: int) -> float:
-        """What the rates are multiplied by at a step: a rise, then half a cosine."""
-        rise = max(1, round(self.warm_up * self.n_steps))
-        if step < rise:
-            return (step + 1) / rise
-        return 0.5 * (1 + math.cos(math.pi * (step - rise) / max(1, self.n_steps - rise)))
 
     def allowed_share(self, step: int) -> float:
         """What an expert may change at a step: everything at first, `expert_share` after most of the steps."""
@@ -172,7 +166,7 @@ class Trainee:
         total.backward()
         torch.nn.utils.clip_grad_norm_(self.router.parameters(), 1.0)
         for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
-            group["lr"] = rate * settings.rate(number)
+            group["lr"] = rate_at(number, rate, settings.n_steps, settings.warm_up)
         self.optimizer.step()
         self.multipliers.update(shares[:-1], allowed)
         return MetaStep(number + 1, loss, entropy, tuple(shares.tolist()))
@@ -180,7 +174,7 @@ class Trainee:
     def _draw_sources(self, generator: torch.Generator) -> list[int]:
         """The base, and each other source with some probability."""
         base = self.sources.index(self.live.library.manifest.base)
-        drawn = torch.rand(len(self.sources), generator=generator) < BASE_SHARE
+        drawn = torch.rand(len(self.sources), generator=generator) < SOURCE_SHARE
         return [index for index in range(len(self.sources)) if index == base or drawn[index]]
 
 

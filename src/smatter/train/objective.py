@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from smatter.adaptation.evidence import source_losses
 from smatter.adaptation.flat import FlatView
 from smatter.adaptation.live import EpisodeRows, LiveMixture
-from smatter.backbones.network import Inputs
 from smatter.compose.mixture import Mixture
 from smatter.route.experts import Experts
 from smatter.route.router import Router, Routing
@@ -56,18 +56,14 @@ class TaskLoss:
 
 def encode(live: LiveMixture, support: Examples, n_way: int, sources: Sequence[str] = ()) -> Encoded:
     """One forward pass of the base, and one of each source whose evidence is wanted."""
-    inputs, labels = _inputs(live, support), torch.from_numpy(support.labels)
+    inputs, labels = live.examples(support.inputs), torch.from_numpy(support.labels)
     live.compose(Mixture.of({live.library.manifest.base: 1.0}))
     statistics = ClassStatistics.of(live.features(inputs), labels, n_way)
     if not sources:
         return Encoded(statistics, None)
     given = support.inputs if isinstance(support.inputs, tuple) else inputs["pixel_values"]
     rows = live.rows(Support.of(given, labels))
-    losses = []
-    for name in sources:
-        live.compose(Mixture.of({name: 1.0}))
-        losses.append(live.loss(rows))
-    return Encoded(statistics, torch.tensor(losses))
+    return Encoded(statistics, torch.tensor(source_losses(live, rows, sources)))
 
 
 def as_mixture(live: LiveMixture, weights: Tensor, sources: Sequence[str]) -> Mixture:
@@ -122,17 +118,7 @@ def task_loss(
 
 def episode_rows(live: LiveMixture, episode: Episode) -> EpisodeRows:
     """Support set and queries as the network takes them; the queries' labels are the truth."""
-    parts = [_inputs(live, part) for part in (episode.support, episode.query)]
+    support, query = episode.support.inputs, episode.query.inputs
     labels = torch.from_numpy(np.concatenate([episode.support.labels, episode.query.truth]))
-    if "pixel_values" in parts[0]:
-        inputs = {"pixel_values": torch.cat([part["pixel_values"] for part in parts])}
-    else:
-        texts = (*episode.support.inputs, *episode.query.inputs)
-        inputs = live.prepare(texts, "texts")
-    return EpisodeRows(inputs, labels, torch.arange(len(labels)), episode.n_way, len(episode.support))
-
-
-def _inputs(live: LiveMixture, examples: Examples) -> Inputs:
-    if isinstance(examples.inputs, tuple):
-        return live.prepare(examples.inputs, "texts")
-    return {"pixel_values": live.pictures(np.asarray(examples.inputs))}
+    values = (*support, *query) if isinstance(support, tuple) else np.concatenate([support, np.asarray(query)])
+    return EpisodeRows(live.examples(values), labels, torch.arange(len(labels)), episode.n_way, len(episode.support))

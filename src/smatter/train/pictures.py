@@ -15,9 +15,7 @@ from torch.nn.functional import affine_grid, grid_sample
 from smatter.backbones.network import Inputs
 from smatter.tasks.splits import Split
 from smatter.tasks.suite import Suite
-from smatter.train.examples import ByClass, choose_classes, domain_shares
-
-__all__ = ["Pictures", "Variation", "domain_shares"]
+from smatter.train.examples import ByClass, choose_classes
 
 WHITE = 1.0
 MEAN, STD = 0.5, 0.5

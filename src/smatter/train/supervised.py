@@ -7,7 +7,6 @@ as if it had not been.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
@@ -22,6 +21,7 @@ from smatter.backbones.network import Network
 from smatter.errors import InvalidSettings
 from smatter.train.examples import Examples
 from smatter.train.pictures import Variation
+from smatter.train.rates import rate_at
 from smatter.train.state import keep, resume
 from smatter.train.texts import Omission
 
@@ -60,10 +60,7 @@ class TrainingSettings:
 
     def rate(self, step: int) -> float:
         """The learning rate of a step."""
-        rise = max(1, round(self.warm_up * self.n_steps))
-        if step < rise:
-            return self.learning_rate * (step + 1) / rise
-        return 0.5 * self.learning_rate * (1 + math.cos(math.pi * (step - rise) / max(1, self.n_steps - rise)))
+        return rate_at(step, self.learning_rate, self.n_steps, self.warm_up)
 
 
 @dataclass(frozen=True)
