@@ -21,6 +21,7 @@ os.environ |= PLAIN_PROCESS
 
 import torch
 
+from smatter.adaptation.episodes import episode_rows
 from smatter.adaptation.evidence import gather_evidence
 from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.network_loss import MixtureLoss
@@ -34,7 +35,6 @@ from smatter.solve.loop import run
 from smatter.tasks.lists import TaskList
 from smatter.tasks.open import SHIPPED, open_list
 from smatter.tasks.support import Support
-from smatter.train.objective import episode_rows
 
 NAME = "signs_solver"
 KINDS, SHOTS = ("id", "ood", "mixed"), (1, 2, 5)

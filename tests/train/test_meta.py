@@ -13,59 +13,88 @@ from smatter.route.router import RouterSettings
 from smatter.tasks.lists import TaskList
 from smatter.tasks.probe import draw_probe
 from smatter.tasks.sampler import Sampler, SamplerSettings
+from smatter.tasks.splits import Split
 from smatter.tasks.suite import Suite
-from smatter.train.meta import MetaSettings, MetaStep, Series, Trainee, draw_tasks, train_router
+from smatter.train.meta import LOG, Curriculum, Series, draw_tasks, train_router
+from smatter.train.trainee import MetaSettings, MetaStep, Trainee, Validation
 
-SETTINGS = MetaSettings(RouterSettings(width=8, n_experts=2), n_steps=6, n_tasks=2, delta_rate=1e-2)
+SETTINGS = MetaSettings(RouterSettings(width=8, n_experts=2), n_steps=6, n_tasks=2, delta_rate=1e-2, validate_every=2)
 
 
-def series(suite: Suite) -> list[Series]:
-    kinds = {"few": (1, 1), "more": (3, 3)}
-    return [
-        Series(
-            TaskList(name, Sampler(suite, SamplerSettings("router", n_way=(3, 3), n_shot=shots, n_query=4)), 10_000),
-            1.0,
-        )
-        for name, shots in kinds.items()
-    ]
+def tasks(suite: Suite, name: str, split: Split, shots: int, n_tasks: int = 10_000) -> TaskList:
+    return TaskList(
+        name, Sampler(suite, SamplerSettings(split, n_way=(3, 3), n_shot=(shots, shots), n_query=4)), n_tasks
+    )
+
+
+def series(suite: Suite) -> tuple[Series, ...]:
+    return tuple(Series(tasks(suite, name, "router", shots), 1.0) for name, shots in {"few": 1, "more": 3}.items())
+
+
+def curriculum(suite: Suite) -> Curriculum:
+    return Curriculum(series(suite), (tasks(suite, "validation", "validation", 2, 3),))
 
 
 def trainee(library: Library, suite: Suite, settings: MetaSettings = SETTINGS) -> Trainee:
     return Trainee(LiveMixture(library), draw_probe(suite), settings)
 
 
-def test_a_run_that_was_killed_goes_on_to_the_bit(tiny_library: Library, tiny_suite: Suite, tmp_path: Path) -> None:
-    whole: list[MetaStep] = []
+Told = MetaStep | Validation
+
+
+@pytest.mark.parametrize("last_step", [1, 3, 5])
+def test_a_run_that_was_killed_goes_on_to_the_bit(
+    tiny_library: Library, tiny_suite: Suite, tmp_path: Path, last_step: int
+) -> None:
+    whole: list[Told] = []
     first = trainee(tiny_library, tiny_suite)
-    train_router(first, series(tiny_suite), progress=whole.append)
+    outcome = train_router(first, curriculum(tiny_suite), tmp_path / "whole", 2, whole.append)
 
     class Killed(Exception):
         pass
 
-    def killed_after(told: MetaStep) -> None:
-        parts.append(told)
-        if told.number == 5:
+    def killed_after(told: Told) -> None:
+        if isinstance(told, MetaStep) and told.step == last_step:
             raise Killed
 
-    parts: list[MetaStep] = []
-    state = tmp_path / "state.safetensors"
+    folder = tmp_path / "parts"
     with pytest.raises(Killed):
-        train_router(trainee(tiny_library, tiny_suite), series(tiny_suite), state, 2, killed_after)
+        train_router(trainee(tiny_library, tiny_suite), curriculum(tiny_suite), folder, 2, killed_after)
+    parts: list[Told] = []
     last = trainee(tiny_library, tiny_suite)
-    train_router(last, series(tiny_suite), state, 2, parts.append)
-    assert parts[:4] + parts[5:] == whole  # step 5 was done twice
+    assert train_router(last, curriculum(tiny_suite), folder, 2, parts.append) == outcome
+    kept = last_step // 2 * 2
+    assert parts == [told for told in whole if told.step > kept]
+    assert (folder / LOG).read_bytes() == (tmp_path / "whole" / LOG).read_bytes()
     for name, tensor in first.state.items():
         assert torch.equal(tensor, last.state[name]), name
 
 
 def test_another_run_is_not_gone_on_with(tiny_library: Library, tiny_suite: Suite, tmp_path: Path) -> None:
-    state = tmp_path / "state.safetensors"
     settings = replace(SETTINGS, n_steps=1)
-    train_router(trainee(tiny_library, tiny_suite, settings), series(tiny_suite), state)
-    told: list[MetaStep] = []
+    train_router(trainee(tiny_library, tiny_suite, settings), curriculum(tiny_suite), tmp_path)
+    told: list[Told] = []
     other = replace(settings, seed=1)
-    train_router(trainee(tiny_library, tiny_suite, other), series(tiny_suite), state, progress=told.append)
-    assert [each.number for each in told] == [1]
+    train_router(trainee(tiny_library, tiny_suite, other), curriculum(tiny_suite), tmp_path, progress=told.append)
+    assert [each.step for each in told] == [1, 1]
+
+
+def test_training_ends_when_validation_gets_no_better_and_keeps_the_best(
+    tiny_library: Library, tiny_suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = trainee(tiny_library, tiny_suite, replace(SETTINGS, n_steps=20, validate_every=1, patience=3))
+    losses = iter([3.0, 1.0, 2.0, 2.0, 2.0, 2.0])
+    seen: list[torch.Tensor] = []
+
+    def validate(step: int, _: object) -> Validation:
+        seen.append(learner.router.sharpness.detach().clone())
+        loss = next(losses)
+        return Validation(step, loss, loss, 0.5, 0.5)
+
+    monkeypatch.setattr(learner, "validate", validate)
+    outcome = train_router(learner, curriculum(tiny_suite))
+    assert outcome.n_steps == 5 and outcome.validation == Validation(2, 1.0, 1.0, 0.5, 0.5)
+    assert torch.equal(learner.router.sharpness, seen[1]) and not torch.equal(seen[1], seen[-1])
 
 
 def test_tasks_of_a_step_depend_on_seed_and_step_alone(tiny_suite: Suite) -> None:
@@ -78,8 +107,8 @@ def test_tasks_of_a_step_depend_on_seed_and_step_alone(tiny_suite: Suite) -> Non
 
 def test_the_loss_of_the_same_tasks_falls(tiny_library: Library, tiny_suite: Suite) -> None:
     learner = trainee(tiny_library, tiny_suite, replace(SETTINGS, n_steps=40, warm_up=0.01, evidence_share=1.0))
-    tasks = draw_tasks(series(tiny_suite), SETTINGS, 0)
-    losses = [learner.step(number, tasks).loss for number in range(25)]
+    drawn = draw_tasks(series(tiny_suite), SETTINGS, 0)
+    losses = [learner.step(number, drawn).loss for number in range(25)]
     assert sum(losses[-5:]) < sum(losses[:5])
 
 

@@ -72,9 +72,16 @@ class EpisodeRows(Rows):
 
     def losses(self, features: Tensor) -> Tensor:
         """The loss of each query, (n_queries,)."""
+        return cross_entropy(self._logits(features), self.labels[self.n_support :], reduction="none")
+
+    def accuracy(self, features: Tensor) -> float:
+        """Share of the queries that are recognised."""
+        hits = self._logits(features).argmax(dim=1) == self.labels[self.n_support :]
+        return float(hits.double().mean())
+
+    def _logits(self, features: Tensor) -> Tensor:
         prototypes = class_sums(features[: self.n_support], self.labels[: self.n_support], self.n_classes)
-        logits = prototype_logits(features[self.n_support :], prototypes)
-        return cross_entropy(logits, self.labels[self.n_support :], reduction="none")
+        return prototype_logits(features[self.n_support :], prototypes)
 
 
 class LiveMixture:

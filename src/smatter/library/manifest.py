@@ -128,17 +128,22 @@ def is_excluded(tensor: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(tensor, pattern) for pattern in patterns)
 
 
+def first_mistake(error: ValidationError) -> str:
+    """Where the first thing that is wrong with a file's contents stands, and what it is."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])[:200]
+    return f"{where}: {first['msg'].removeprefix('Value error, ')[:300]}"
+
+
 def parse_manifest(data: object, path: Path) -> Manifest:
     """Check the parsed JSON of a manifest."""
     try:
         return Manifest.model_validate(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])[:200]
-        message = first["msg"].removeprefix("Value error, ")[:300]
+        mistake = first_mistake(error)
     except SmatterError as error:
-        where, message = "modules", str(error)
-    raise InvalidManifest(f"{path} is not a library ({where}: {message}); make it again with `smatter library init`")
+        mistake = f"modules: {error}"
+    raise InvalidManifest(f"{path} is not a library ({mistake}); make it again with `smatter library init`")
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -19,7 +19,7 @@ from smatter.compose.residual import Elements, Residual
 from smatter.errors import InvalidRecipe, NotFound, SmatterError, UnsafeFile
 from smatter.library.checkpoint import MappedFile
 from smatter.library.headers import MAX_NAME_CHARACTERS, parse_json
-from smatter.library.manifest import Digest, Name
+from smatter.library.manifest import Digest, Name, first_mistake
 from smatter.library.writing import write_tensors
 from smatter.records import TensorSpec
 
@@ -83,9 +83,7 @@ def read_recipe(path: str | Path) -> Recipe:
         residual = _residual(file)
         return Recipe(mixture, dict(header.sources), header.architecture, header.partition, residual)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])[:100]
-        raise InvalidRecipe(f"{path} is not a recipe ({where}: {first['msg'][:200]}); make it again") from None
+        raise InvalidRecipe(f"{path} is not a recipe ({first_mistake(error)}); make it again") from None
     except SmatterError as error:
         if isinstance(error, UnsafeFile):
             raise

@@ -8,7 +8,7 @@ are hard-concrete while they are learnt; afterwards each expert keeps its most o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -64,8 +64,8 @@ class Experts(nn.Module):
         union = 1 - (1 - open_).prod(dim=0)
         return torch.cat([open_, union[None]]) @ self.sizes / self.sizes.sum()
 
-    def hard_gates(self, share: float) -> Tensor:
-        """Masks of zeros and ones that change at most this share of the parameters, (n_experts, n_units).
+    def fixed(self, share: float) -> FixedExperts:
+        """The experts with masks of zeros and ones that change at most this share of the parameters each.
 
         The units that stay are those most open; of two alike the one whose part of the delta is larger.
         """
@@ -76,7 +76,37 @@ class Experts(nn.Module):
             order = wish.argsort(descending=True, stable=True)
             fits = self.sizes[order].cumsum(0) <= share * self.sizes.sum()
             mask[order[fits & (wish[order] > 0)]] = 1.0
-        return masks
+        fixed = FixedExperts(torch.zeros(0), masks)
+        return replace(fixed, values=self.delta.detach()[fixed.is_open(self.unit_of)])
+
+
+@dataclass(frozen=True)
+class FixedExperts:
+    """Experts that have learnt.
+
+    Args:
+        values: the delta's elements in units that some expert opens, in order; (n,).
+        masks: zeros and ones, (n_experts, n_units).
+    """
+
+    values: Tensor
+    masks: Tensor
+
+    def residual(self, alpha: Tensor, unit_of: Tensor) -> Tensor:
+        """D for weights of the experts, (n_experts,), where elements are of these units, (d,)."""
+        is_open = self.is_open(unit_of)
+        result = torch.zeros(len(unit_of))
+        result[is_open] = self.values * (alpha.float() @ self.masks)[unit_of[is_open]]
+        return result
+
+    def is_open(self, unit_of: Tensor) -> Tensor:
+        """True for each element that some expert changes, (d,)."""
+        return self.masks.amax(dim=0).bool()[unit_of]
+
+    def shares(self, unit_of: Tensor) -> Tensor:
+        """Share of the parameters that each expert changes, then all together; (n_experts + 1,)."""
+        sizes = torch.bincount(unit_of, minlength=self.masks.shape[1]).float()
+        return torch.cat([self.masks, self.masks.amax(dim=0, keepdim=True)]) @ sizes / sizes.sum()
 
 
 @dataclass
@@ -101,4 +131,4 @@ class Multipliers:
     def update(self, shares: Tensor, allowed: float) -> None:
         """Raise or forget the prices after a step."""
         excess = shares.detach() / allowed - 1
-        self.values = torch.where(excess <= 0, torch.zeros_like(self.values), self.values + self.rate * excess)
+        self.values.add_(self.rate * excess).mul_(excess > 0)

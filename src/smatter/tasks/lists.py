@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from smatter.errors import InvalidSuite, SmatterError
 from smatter.library.headers import read_small_json
-from smatter.library.manifest import Digest, Name
+from smatter.library.manifest import Digest, Name, first_mistake
 from smatter.library.writing import write_file
 from smatter.tasks.episode import Episode
 from smatter.tasks.sampler import Sampler, SamplerSettings
@@ -135,9 +135,7 @@ def read_list(path: str | Path, suite: Suite, final: bool = False) -> TaskList:
     try:
         table = _Table.model_validate(read_small_json(path))
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])[:200]
-        raise InvalidSuite(f"{path} is not a list of tasks ({where}: {first['msg'][:300]}); freeze it again") from None
+        raise InvalidSuite(f"{path} is not a list of tasks ({first_mistake(error)}); freeze it again") from None
     if table.name.startswith(FINAL) and not final:
         raise InvalidSuite(f"{path} is kept for the full comparison; use another list")
     if table.digest != suite.digest:

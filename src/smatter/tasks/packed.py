@@ -14,7 +14,7 @@ from smatter.backbones.images import MAX_PIXELS
 from smatter.errors import InvalidSuite
 from smatter.library.checkpoint import safe_path
 from smatter.library.headers import read_small_json
-from smatter.library.manifest import FileName, Name
+from smatter.library.manifest import FileName, Name, first_mistake
 from smatter.library.writing import new_folder, write_file
 from smatter.tasks.rows import MAX_FILE_BYTES
 from smatter.tasks.stores import COLUMNS, Sheet, TextFile
@@ -95,9 +95,7 @@ def read_packed(folder: Path) -> Suite:
     try:
         table = SuiteTable.model_validate(read_small_json(path, MAX_TABLE_BYTES))
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])[:200]
-        raise InvalidSuite(f"{path} is not a suite ({where}: {first['msg'][:300]}); build it again") from None
+        raise InvalidSuite(f"{path} is not a suite ({first_mistake(error)}); build it again") from None
     domains = tuple(_domain(folder, entry, table.image_size) for entry in table.domains)
     return Suite(table.name, table.kind, domains, tuple(package.model_dump() for package in table.packages))
 

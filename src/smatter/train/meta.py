@@ -1,97 +1,27 @@
-"""Meta-training of a router and its residual experts: tasks in, query losses down (multi-source paper, section 6).
+"""Meta-training of a router: tasks in, query losses down, until validation tasks say that it is enough.
 
-Every step's tasks, sources, gates and noise follow from the seed and the step's number, so that a run that was killed
-goes on to the bit. Sources are read, never written.
+Every step's tasks follow from the seed and the step's number, and all that changes is kept, so that a run that was
+killed goes on to the bit.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from smatter.adaptation.describe import describe_sources, probe_statistics
-from smatter.adaptation.flat import FlatView
-from smatter.adaptation.live import LiveMixture
-from smatter.errors import InvalidSettings
-from smatter.route.experts import Experts, Multipliers
-from smatter.route.router import Router, RouterSettings
 from smatter.tasks.episode import Episode
 from smatter.tasks.lists import TaskList
-from smatter.tasks.probe import Probe
-from smatter.train.objective import task_loss
-from smatter.train.rates import rate_at
+from smatter.train.log import Log
 from smatter.train.state import keep, resume
+from smatter.train.trainee import MetaSettings, MetaStep, Trainee, Validation
 
-SOURCE_SHARE = 0.8
-"""How likely each source but the base takes part in a task: a router must not count on any."""
-
-
-@dataclass(frozen=True)
-class MetaSettings:
-    """How a router is trained.
-
-    Args:
-        router: what it is made of.
-        n_steps: of the optimizer.
-        n_tasks: tasks of a step.
-        learning_rate: of the router, at its height.
-        delta_rate: of the experts' shared delta.
-        gate_rate: of the experts' gates.
-        entropy: price of the entropy of the weights; above zero, fewer sources are used.
-        expert_share: share of the network's parameters that an expert may change in the end.
-        evidence_share: share of the tasks on which the router is told how each source does.
-        warm_up: share of the steps in which rates rise.
-        tightening: share of the steps in which what experts may change falls to `expert_share`.
-        seed: of everything.
-    """
-
-    router: RouterSettings = field(default_factory=RouterSettings)
-    n_steps: int = 600
-    n_tasks: int = 4
-    learning_rate: float = 3e-3
-    delta_rate: float = 1e-3
-    gate_rate: float = 0.03
-    entropy: float = 0.0
-    expert_share: float = 0.25
-    evidence_share: float = 0.5
-    warm_up: float = 0.05
-    tightening: float = 0.6
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if min(self.n_steps, self.n_tasks) < 1 or not min(self.learning_rate, self.delta_rate, self.gate_rate) > 0:
-            raise InvalidSettings("steps, tasks and rates must be positive: mend the training settings")
-        if not (0 < self.expert_share <= 1 and 0 <= self.evidence_share <= 1):
-            raise InvalidSettings("the shares of experts and evidence must lie between 0 and 1")
-
-    def allowed_share(self, step: int) -> float:
-        """What an expert may change at a step: everything at first, `expert_share` after most of the steps."""
-        left = max(0.0, 1 - step / (self.tightening * self.n_steps))
-        return math.pow(self.expert_share, 1 - left)
-
-
-@dataclass(frozen=True)
-class MetaStep:
-    """What one step saw.
-
-    Args:
-        number: counted from one.
-        loss: mean over its tasks.
-        entropy: of the weights, mean over its tasks.
-        shares: of the parameters that each expert changes, then all together; empty without experts.
-    """
-
-    number: int
-    loss: float
-    entropy: float
-    shares: tuple[float, ...]
+STATE, LOG = "state.safetensors", "log.jsonl"
 
 
 @dataclass(frozen=True)
@@ -102,80 +32,23 @@ class Series:
     share: float
 
 
-class Trainee:
-    """A router in training: what is learnt, and what it is learnt from.
+@dataclass(frozen=True)
+class Curriculum:
+    """What a router learns from, and what it is judged by.
 
     Args:
-        live: the library's network.
-        probe: describes the sources.
-        settings: how.
+        training: kinds of tasks.
+        validation: tasks of classes that are not trained on; each list is used whole.
     """
 
-    def __init__(self, live: LiveMixture, probe: Probe, settings: MetaSettings) -> None:
-        self.live, self.probe, self.settings = live, probe, settings
-        self.flat = FlatView(live)
-        self.sources = live.library.names
-        raw = describe_sources(live, probe, self.sources)
-        self.descriptors = (raw - raw[self.sources.index(live.library.manifest.base)]).float()
-        spread = self.descriptors.flatten(0, 1).std(dim=0, correction=0).clamp(min=1e-3)
-        moments = torch.stack([torch.zeros_like(spread), spread])
-        generator = torch.Generator().manual_seed(settings.seed)
-        n_modules = len(live.library.partition.modules)
-        self.router = Router(settings.router, probe_statistics(live, probe), n_modules, moments, generator)
-        n_experts = settings.router.n_experts
-        self.experts = Experts(self.flat.units(), n_experts, generator) if n_experts else None
-        self.multipliers = Multipliers(torch.zeros(n_experts))
-        groups = [{"params": list(self.router.parameters()), "lr": settings.learning_rate}]
-        if self.experts:
-            groups.append({"params": [self.experts.delta], "lr": settings.delta_rate})
-            groups.append({"params": [self.experts.logits], "lr": settings.gate_rate})
-        self.optimizer = torch.optim.Adam(groups, betas=(0.9, 0.99))
-        self._rates = [group["lr"] for group in self.optimizer.param_groups]
+    training: tuple[Series, ...]
+    validation: tuple[TaskList, ...] = ()
 
     @property
-    def state(self) -> dict[str, Tensor]:
-        """All that changes from step to step."""
-        tensors: dict[str, Tensor] = {f"router.{name}": p for name, p in self.router.named_parameters()}
-        if self.experts:
-            tensors |= {f"experts.{name}": p for name, p in self.experts.named_parameters()}
-            tensors["multipliers"] = self.multipliers.values
-        return tensors
-
-    def step(self, number: int, episodes: Sequence[Episode]) -> MetaStep:
-        """One step of the optimizer on the mean loss of some tasks."""
-        settings = self.settings
-        generator = torch.Generator().manual_seed(1_000_003 * settings.seed + number)
-        gates = self.experts.gates(generator) if self.experts else None
-        total, loss, entropy = torch.zeros(()), 0.0, 0.0
-        for episode in episodes:
-            taken = self._draw_sources(generator)
-            with_evidence = float(torch.rand((), generator=generator)) < settings.evidence_share
-            names = [self.sources[index] for index in taken]
-            found = task_loss(
-                self.live, self.flat, self.router, self.experts, gates, episode, names, self.descriptors[taken],
-                with_evidence,
-            )  # fmt: skip
-            mixed = torch.special.entr(found.routing.weights).sum(dim=1).mean()
-            total = total + (found.slope + settings.entropy * mixed) / len(episodes)
-            loss += found.value / len(episodes)
-            entropy += float(mixed.detach()) / len(episodes)
-        shares = self.experts.open_shares() if self.experts else torch.zeros(0)
-        allowed = settings.allowed_share(number)
-        total = total + self.multipliers.penalty(shares[:-1], allowed)
-        self.optimizer.zero_grad()
-        total.backward()
-        torch.nn.utils.clip_grad_norm_(self.router.parameters(), 1.0)
-        for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
-            group["lr"] = rate_at(number, rate, settings.n_steps, settings.warm_up)
-        self.optimizer.step()
-        self.multipliers.update(shares[:-1], allowed)
-        return MetaStep(number + 1, loss, entropy, tuple(shares.tolist()))
-
-    def _draw_sources(self, generator: torch.Generator) -> list[int]:
-        """The base, and each other source with some probability."""
-        base = self.sources.index(self.live.library.manifest.base)
-        drawn = torch.rand(len(self.sources), generator=generator) < SOURCE_SHARE
-        return [index for index in range(len(self.sources)) if index == base or drawn[index]]
+    def key(self) -> str:
+        """Tells curricula apart."""
+        lists = [[each.tasks.name, each.tasks.sampler.seed, each.share] for each in self.training]
+        return json.dumps([lists, [[each.name, each.sampler.seed, len(each)] for each in self.validation]])
 
 
 def draw_tasks(series: Sequence[Series], settings: MetaSettings, step: int) -> list[Episode]:
@@ -187,29 +60,79 @@ def draw_tasks(series: Sequence[Series], settings: MetaSettings, step: int) -> l
     return [series[kind].tasks.episode(first + place) for place, kind in enumerate(kinds.tolist())]
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """How a run of training ended.
+
+    Args:
+        n_steps: done in all.
+        validation: what the router was worth when it was best, and is as it was then; none without validation tasks.
+    """
+
+    n_steps: int
+    validation: Validation | None
+
+
 def train_router(
     trainee: Trainee,
-    series: Sequence[Series],
-    state: Path | None = None,
+    curriculum: Curriculum,
+    folder: Path | None = None,
     save_every: int = 25,
-    progress: Callable[[MetaStep], None] | None = None,
-) -> None:
-    """Train a router in place.
+    progress: Callable[[MetaStep | Validation], None] = lambda _: None,
+) -> Outcome:
+    """Train a router in place; in the end it is as it was when validation tasks found it best.
 
     Args:
         trainee: what learns.
-        series: what it learns from.
-        state: a file for what is needed to go on after an interruption.
-        save_every: steps between two writes of it.
-        progress: told each step.
+        curriculum: what it learns from, and is judged by.
+        folder: for the log, and for what is needed to go on after an interruption.
+        save_every: steps between two writes of the latter.
+        progress: told each step and each validation.
     """
-    settings = trainee.settings
-    digests = trainee.live.library.manifest.digests
-    key = json.dumps([asdict(settings), digests, [[each.tasks.name, each.share] for each in series]], sort_keys=True)
-    done = 0 if state is None else resume(state, key, trainee.state, trainee.optimizer)
-    for step in range(done, settings.n_steps):
-        told = trainee.step(step, draw_tasks(series, settings, step))
-        if progress:
-            progress(told)
-        if state is not None and ((step + 1) % save_every == 0 or step + 1 == settings.n_steps):
-            keep(state, key, step + 1, trainee.state, trainee.optimizer)
+    settings, tensors = trainee.settings, trainee.state
+    best = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+    score = torch.tensor([0, torch.inf, torch.inf, 0, 0], dtype=torch.float64)
+    kept = tensors | {f"best.{name}": tensor for name, tensor in best.items()} | {"score": score}
+    key = json.dumps([asdict(settings), trainee.live.library.manifest.digests, curriculum.key], sort_keys=True)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    done = 0 if folder is None else resume(folder / STATE, key, kept, trainee.optimizer)
+    log = Log(None if folder is None else folder / LOG, done)
+    validation = [episode for tasks in curriculum.validation for episode in tasks]
+    step = done
+    while step < settings.n_steps and not _is_enough(step, score, settings):
+        log.add(told := trainee.step(step, draw_tasks(curriculum.training, settings, step)))
+        progress(told)
+        step += 1
+        ends = step == settings.n_steps
+        if validation and (ends or step % settings.validate_every == 0):
+            found = trainee.validate(step, validation)
+            log.add(found)
+            progress(found)
+            if found.mean_loss < _validation(score).mean_loss:
+                score.copy_(torch.tensor(astuple(found)))
+                _copy(tensors, best)
+        if folder is not None and (ends or step % save_every == 0):
+            log.flush()
+            keep(folder / STATE, key, step, kept, trainee.optimizer)
+    if validation:
+        _copy(best, tensors)
+        return Outcome(step, _validation(score))
+    return Outcome(step, None)
+
+
+def _is_enough(step: int, score: Tensor, settings: MetaSettings) -> bool:
+    """Whether the validation tasks have seen nothing better for long."""
+    best = _validation(score)
+    return best.step > 0 and step - best.step >= settings.patience
+
+
+def _validation(score: Tensor) -> Validation:
+    step, *numbers = score.tolist()
+    return Validation(int(step), *numbers)
+
+
+def _copy(source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> None:
+    with torch.no_grad():
+        for name, tensor in source.items():
+            target[name].copy_(tensor)

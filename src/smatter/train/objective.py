@@ -11,32 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import torch
 from torch import Tensor
 
-from smatter.adaptation.evidence import source_losses
+from smatter.adaptation.episodes import episode_rows, support_of
 from smatter.adaptation.flat import FlatView
-from smatter.adaptation.live import EpisodeRows, LiveMixture
-from smatter.compose.mixture import Mixture
+from smatter.adaptation.live import LiveMixture
+from smatter.adaptation.routing import as_mixture, encode
 from smatter.route.experts import Experts
 from smatter.route.router import Router, Routing
-from smatter.route.summary import ClassStatistics
-from smatter.tasks.episode import Episode, Examples
-from smatter.tasks.support import Support
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """A task as a router sees it.
-
-    Args:
-        statistics: of its support set, in the base's features.
-        losses: leave-one-out loss of each source, (n_sources,), where evidence was asked for.
-    """
-
-    statistics: ClassStatistics
-    losses: Tensor | None
+from smatter.tasks.episode import Episode
 
 
 @dataclass(frozen=True)
@@ -52,26 +35,6 @@ class TaskLoss:
     value: float
     slope: Tensor
     routing: Routing
-
-
-def encode(live: LiveMixture, support: Examples, n_way: int, sources: Sequence[str] = ()) -> Encoded:
-    """One forward pass of the base, and one of each source whose evidence is wanted."""
-    inputs, labels = live.examples(support.inputs), torch.from_numpy(support.labels)
-    live.compose(Mixture.of({live.library.manifest.base: 1.0}))
-    statistics = ClassStatistics.of(live.features(inputs), labels, n_way)
-    if not sources:
-        return Encoded(statistics, None)
-    given = support.inputs if isinstance(support.inputs, tuple) else inputs["pixel_values"]
-    rows = live.rows(Support.of(given, labels))
-    return Encoded(statistics, torch.tensor(source_losses(live, rows, sources)))
-
-
-def as_mixture(live: LiveMixture, weights: Tensor, sources: Sequence[str]) -> Mixture:
-    """Weights of a router, (1 or n_modules, n_sources), as a mixture."""
-    rows = weights.detach().double()
-    rows = rows / rows.sum(dim=1, keepdim=True)
-    modules = tuple(live.library.partition.modules) if len(rows) > 1 else ()
-    return Mixture(tuple(sources), tuple(tuple(row) for row in rows.tolist()), modules)
 
 
 def task_loss(
@@ -98,7 +61,7 @@ def task_loss(
         descriptors: of these sources, relative to the base's.
         with_evidence: whether the router is told how each source does on the support set.
     """
-    encoded = encode(live, episode.support, episode.n_way, sources if with_evidence else ())
+    encoded = encode(live, support_of(live, episode), sources if with_evidence else ())
     routing: Routing = router(encoded.statistics, descriptors, encoded.losses)
     delta = None
     if experts is not None and gates is not None:
@@ -114,11 +77,3 @@ def task_loss(
         slope = slope + (flat.gradient() * delta).sum()
     live.forget()
     return TaskLoss(value, slope, routing)
-
-
-def episode_rows(live: LiveMixture, episode: Episode) -> EpisodeRows:
-    """Support set and queries as the network takes them; the queries' labels are the truth."""
-    support, query = episode.support.inputs, episode.query.inputs
-    labels = torch.from_numpy(np.concatenate([episode.support.labels, episode.query.truth]))
-    values = (*support, *query) if isinstance(support, tuple) else np.concatenate([support, np.asarray(query)])
-    return EpisodeRows(live.examples(values), labels, torch.arange(len(labels)), episode.n_way, len(episode.support))

@@ -1,0 +1,206 @@
+"""A trained router on disk: a folder with router.json and router.safetensors.
+
+It holds all that routing needs beside the library: the router's weights, the probe set, by which sources that come
+later are described, descriptors of the sources that it was trained with, and the residual experts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from torch import Tensor
+
+from smatter.adaptation.describe import describe_sources
+from smatter.adaptation.flat import FlatView
+from smatter.adaptation.live import LiveMixture
+from smatter.compose.arrays import as_torch
+from smatter.errors import InvalidRouter, InvalidSettings, NotFound
+from smatter.library.checkpoint import MappedFile, safe_path
+from smatter.library.hashing import file_digest
+from smatter.library.headers import read_small_json
+from smatter.library.manifest import Digest, Name, first_mistake
+from smatter.library.writing import new_folder, write_file, write_tensors
+from smatter.records import TensorSpec
+from smatter.route.descriptor import N_MOMENTS, ProbeLabels
+from smatter.route.experts import FixedExperts
+from smatter.route.router import Router, RouterSettings
+from smatter.route.summary import ClassStatistics
+from smatter.tasks.probe import Probe
+from smatter.tasks.rows import MAX_CHARACTERS
+from smatter.tasks.suite import Inputs
+
+TABLE, WEIGHTS = "router.json", "router.safetensors"
+MAX_PROBE = 20_000
+DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.float16: "F16", torch.int64: "I64", torch.uint8: "U8"}
+
+Text = Annotated[str, StringConstraints(min_length=1, max_length=MAX_CHARACTERS)]
+
+
+class _Table(BaseModel):
+    """The contents of router.json."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1] = Field(alias="schema")
+    settings: dict[str, Any]
+    base: Digest
+    partition: Digest
+    sources: dict[Name, Digest]
+    groups: Annotated[tuple[Text, ...], Field(min_length=1, max_length=1_000)]
+    texts: Annotated[tuple[Text, ...], Field(max_length=MAX_PROBE)]
+    weights: Digest
+    record: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class TrainedRouter:
+    """A router and what it needs.
+
+    Args:
+        router: the function.
+        experts: its residual experts, if it has any.
+        probe: describes sources.
+        statistics: of each group of the probe set, in the base's features.
+        descriptors: of the sources that are known, by content digest; (n_groups, N_MOMENTS) each.
+        sources: content digest of each source that it was trained with, by name.
+        base: content digest of the base, whose features it takes.
+        partition: digest of the module partition.
+        record: how it was trained, for people.
+        digest: of its weights; empty before it was written.
+    """
+
+    router: Router
+    experts: FixedExperts | None
+    probe: Probe
+    statistics: tuple[ClassStatistics, ...]
+    descriptors: Mapping[str, Tensor]
+    sources: Mapping[str, str]
+    base: str
+    partition: str
+    record: Mapping[str, Any]
+    digest: str = ""
+
+    def check_fits(self, live: LiveMixture) -> None:
+        """Refuse a library whose base or modules are not those that it was trained with."""
+        manifest = live.library.manifest
+        if manifest.digests[manifest.base] != self.base:
+            raise InvalidRouter(
+                f"the router was trained for another base than {manifest.base!r}: train one with `smatter train`"
+            )
+        if live.library.partition.digest != self.partition:
+            raise InvalidRouter("the router was trained for other modules: train one with `smatter train`")
+        if self.experts:
+            units = FlatView(live).units()
+            fits = int(units.max()) < self.experts.masks.shape[1]
+            if not fits or int(self.experts.is_open(units).sum()) != len(self.experts.values):
+                raise InvalidRouter("the router's experts are of another network: train one with `smatter train`")
+
+    def describe(
+        self, live: LiveMixture, sources: Sequence[str], progress: Callable[[int], None] | None = None
+    ) -> Tensor:
+        """Descriptors of sources relative to the base's, (n_sources, n_groups, N_MOMENTS).
+
+        A source that the router was not trained with costs one pass of the probe set.
+        """
+        digests = live.library.manifest.digests
+        new = [name for name in sources if digests[name] not in self.descriptors]
+        found = dict(zip(new, describe_sources(live, self.probe, new, progress), strict=True)) if new else {}
+        rows = [found[name] if name in found else self.descriptors[digests[name]] for name in sources]
+        return (torch.stack(rows) - self.descriptors[self.base]).float()
+
+
+def write_router(folder: str | Path, trained: TrainedRouter, replace: bool = False) -> None:
+    """Save a router in a new folder; an existing one is replaced in one step, if asked for."""
+    probe, experts = trained.probe, trained.experts
+    tensors: dict[str, Tensor] = {f"router.{name}": each for name, each in trained.router.state_dict().items()}
+    for number, each in enumerate(trained.statistics):
+        tensors |= {f"probe.{number}.{name}": value for name, value in vars(each).items()}
+    tensors |= {"probe.classes": probe.labels.classes, "probe.groups": probe.labels.groups}
+    if not isinstance(probe.inputs, tuple):
+        tensors["probe.pictures"] = torch.from_numpy(np.ascontiguousarray(probe.inputs))
+    tensors["descriptors"] = torch.stack([trained.descriptors[digest] for digest in trained.sources.values()])
+    if experts:
+        tensors |= {"experts.values": experts.values.half(), "experts.masks": experts.masks.to(torch.uint8)}
+    with new_folder(Path(folder), replace) as temporary:
+        items = [
+            (name, TensorSpec(DTYPES[tensor.dtype], tuple(tensor.shape)), tensor.detach().numpy())
+            for name, tensor in tensors.items()
+        ]
+        write_tensors(temporary / WEIGHTS, items, {})
+        table = {
+            "schema": 1,
+            "settings": trained.router.settings.to_dict(),
+            "base": trained.base,
+            "partition": trained.partition,
+            "sources": dict(trained.sources),
+            "groups": list(probe.names),
+            "texts": list(probe.inputs) if isinstance(probe.inputs, tuple) else [],
+            "weights": file_digest(temporary / WEIGHTS),
+            "record": dict(trained.record),
+        }
+        write_file(temporary / TABLE, (json.dumps(table, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def read_router(folder: str | Path) -> TrainedRouter:
+    """Open a router that `write_router` saved."""
+    folder = Path(folder)
+    if not (folder / TABLE).exists():
+        raise NotFound(f"{folder} has no {TABLE}: give the folder that `smatter train` wrote")
+    try:
+        table = _Table.model_validate(read_small_json(folder / TABLE))
+        path = safe_path(folder, WEIGHTS)
+        if file_digest(path) != table.weights:
+            raise InvalidRouter(f"{path} is not the file that {TABLE} was written with")
+        return _restored(table, MappedFile(path))
+    except ValidationError as error:
+        raise InvalidRouter(f"{folder / TABLE} is not a router ({first_mistake(error)}); train it again") from None
+    except (InvalidSettings, InvalidRouter, TypeError, RuntimeError, KeyError) as error:
+        raise InvalidRouter(f"{folder} is not a sound router: {_line(error)}; train it again") from None
+
+
+def _restored(table: _Table, file: MappedFile) -> TrainedRouter:
+    tensors = {name: _tensor(file, name) for name in file.header.tensors}
+    settings = RouterSettings(**table.settings)
+    statistics = tuple(
+        ClassStatistics(*(tensors[f"probe.{number}.{name}"] for name in ("prototypes", "spreads", "sizes")))
+        for number in range(len(table.groups))
+    )
+    state = {name.removeprefix("router."): each for name, each in tensors.items() if name.startswith("router.")}
+    n_modules = len(state["combine"]) if settings.tying == "tied" else len(state["value.2.bias"])
+    router = Router(settings, statistics, n_modules, torch.ones(2, N_MOMENTS), torch.Generator())
+    router.load_state_dict(state)
+    labels = ProbeLabels(tensors["probe.classes"], tensors["probe.groups"])
+    inputs: Inputs = table.texts or tensors["probe.pictures"].numpy()
+    if len(inputs) != len(labels.classes) or labels.n_groups != len(table.groups):
+        raise InvalidRouter("its probe set and the labels of it are of different lengths")
+    if tensors["descriptors"].shape != (len(table.sources), len(table.groups), N_MOMENTS):
+        raise InvalidRouter("its descriptors are not those of its sources")
+    descriptors = dict(zip(table.sources.values(), tensors["descriptors"], strict=True))
+    if table.base not in descriptors:
+        raise InvalidRouter("its base is not among its sources")
+    experts = None
+    if settings.n_experts:
+        experts = FixedExperts(tensors["experts.values"].float(), tensors["experts.masks"].float())
+    return TrainedRouter(
+        router.requires_grad_(False), experts, Probe(inputs, labels, table.groups), statistics, descriptors,
+        table.sources, table.base, table.partition, table.record, table.weights,
+    )  # fmt: skip
+
+
+def _tensor(file: MappedFile, name: str) -> Tensor:
+    tensor = as_torch(file.whole(name).copy(), file.header.tensors[name].spec)
+    if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        raise InvalidRouter(f"its tensor {name!r} has NaN or Inf")
+    return tensor
+
+
+def _line(error: Exception) -> str:
+    text = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+    return " ".join(text.split())[:300]

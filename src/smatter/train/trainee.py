@@ -1,0 +1,237 @@
+"""A router and its residual experts while they learn: one step of meta-training (multi-source paper, section 6).
+
+A step's sources, gates and noise follow from the seed and the step's number. Sources are read, never written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from smatter.adaptation.describe import describe_sources, probe_statistics
+from smatter.adaptation.episodes import episode_rows, support_of
+from smatter.adaptation.flat import FlatView
+from smatter.adaptation.live import LiveMixture
+from smatter.adaptation.routers import TrainedRouter
+from smatter.adaptation.routing import as_mixture, encode
+from smatter.errors import InvalidSettings
+from smatter.route.experts import Experts, Multipliers
+from smatter.route.router import Router, RouterSettings, Routing
+from smatter.tasks.episode import Episode
+from smatter.tasks.probe import Probe
+from smatter.train.objective import task_loss
+from smatter.train.rates import rate_at
+
+SOURCE_SHARE = 0.8
+"""How likely each source but the base takes part in a task: a router must not count on any."""
+
+
+@dataclass(frozen=True)
+class MetaSettings:
+    """How a router is trained.
+
+    Args:
+        router: what it is made of.
+        n_steps: of the optimizer.
+        n_tasks: tasks of a step.
+        learning_rate: of the router, at its height.
+        delta_rate: of the experts' shared delta.
+        gate_rate: of the experts' gates.
+        entropy: price of the entropy of the weights; above zero, fewer sources are used.
+        expert_share: share of the network's parameters that an expert may change in the end.
+        evidence_share: share of the tasks on which the router is told how each source does.
+        warm_up: share of the steps in which rates rise.
+        tightening: share of the steps in which what experts may change falls to `expert_share`.
+        validate_every: steps between two validations.
+        patience: steps without a better validation after which training ends.
+        seed: of everything.
+    """
+
+    router: RouterSettings = field(default_factory=RouterSettings)
+    n_steps: int = 600
+    n_tasks: int = 4
+    learning_rate: float = 3e-3
+    delta_rate: float = 1e-3
+    gate_rate: float = 0.03
+    entropy: float = 0.0
+    expert_share: float = 0.25
+    evidence_share: float = 0.5
+    warm_up: float = 0.05
+    tightening: float = 0.6
+    validate_every: int = 100
+    patience: int = 300
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.n_steps, self.n_tasks) < 1 or not min(self.learning_rate, self.delta_rate, self.gate_rate) > 0:
+            raise InvalidSettings("steps, tasks and rates must be positive: mend the training settings")
+        if not (0 < self.expert_share <= 1 and 0 <= self.evidence_share <= 1):
+            raise InvalidSettings("the shares of experts and evidence must lie between 0 and 1")
+
+    def allowed_share(self, step: int) -> float:
+        """What an expert may change at a step: everything at first, `expert_share` after most of the steps."""
+        left = max(0.0, 1 - step / (self.tightening * self.n_steps))
+        return math.pow(self.expert_share, 1 - left)
+
+
+@dataclass(frozen=True)
+class MetaStep:
+    """What one step saw.
+
+    Args:
+        step: counted from one.
+        loss: mean over its tasks.
+        entropy: of the weights, mean over its tasks.
+        shares: of the parameters that each expert changes, then all together; empty without experts.
+    """
+
+    step: int
+    loss: float
+    entropy: float
+    shares: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What a router is worth on validation tasks, as it would be used.
+
+    Args:
+        step: after which.
+        loss: of the queries where it is told nothing but the examples.
+        loss_with_evidence: where it is told how each source does, too.
+        accuracy: share of the queries recognised.
+        accuracy_with_evidence: likewise.
+    """
+
+    step: int
+    loss: float
+    loss_with_evidence: float
+    accuracy: float
+    accuracy_with_evidence: float
+
+    @property
+    def mean_loss(self) -> float:
+        """What routers are chosen by."""
+        return (self.loss + self.loss_with_evidence) / 2
+
+
+class Trainee:
+    """A router in training: what is learnt, and what it is learnt from.
+
+    Args:
+        live: the library's network.
+        probe: describes the sources.
+        settings: how.
+    """
+
+    def __init__(self, live: LiveMixture, probe: Probe, settings: MetaSettings) -> None:
+        self.live, self.probe, self.settings = live, probe, settings
+        self.flat = FlatView(live)
+        self.sources = live.library.names
+        self.raw = describe_sources(live, probe, self.sources)
+        self.descriptors = (self.raw - self.raw[self.sources.index(live.library.manifest.base)]).float()
+        spread = self.descriptors.flatten(0, 1).std(dim=0, correction=0).clamp(min=1e-3)
+        moments = torch.stack([torch.zeros_like(spread), spread])
+        generator = torch.Generator().manual_seed(settings.seed)
+        n_modules = len(live.library.partition.modules)
+        self.statistics = probe_statistics(live, probe)
+        self.router = Router(settings.router, self.statistics, n_modules, moments, generator)
+        n_experts = settings.router.n_experts
+        self.units = self.flat.units()
+        self.experts = Experts(self.units, n_experts, generator) if n_experts else None
+        self.multipliers = Multipliers(torch.zeros(n_experts))
+        groups = [{"params": list(self.router.parameters()), "lr": settings.learning_rate}]
+        if self.experts:
+            groups.append({"params": [self.experts.delta], "lr": settings.delta_rate})
+            groups.append({"params": [self.experts.logits], "lr": settings.gate_rate})
+        self.optimizer = torch.optim.Adam(groups, betas=(0.9, 0.99))
+        self._rates = [group["lr"] for group in self.optimizer.param_groups]
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """All that changes from step to step."""
+        tensors: dict[str, Tensor] = {f"router.{name}": p for name, p in self.router.named_parameters()}
+        if self.experts:
+            tensors |= {f"experts.{name}": p for name, p in self.experts.named_parameters()}
+            tensors["multipliers"] = self.multipliers.values
+        return tensors
+
+    def step(self, number: int, episodes: Sequence[Episode]) -> MetaStep:
+        """One step of the optimizer on the mean loss of some tasks."""
+        settings = self.settings
+        generator = torch.Generator().manual_seed(1_000_003 * settings.seed + number)
+        gates = self.experts.gates(generator) if self.experts else None
+        total, loss, entropy = torch.zeros(()), 0.0, 0.0
+        for episode in episodes:
+            taken = self._draw_sources(generator)
+            with_evidence = float(torch.rand((), generator=generator)) < settings.evidence_share
+            names = [self.sources[index] for index in taken]
+            found = task_loss(
+                self.live, self.flat, self.router, self.experts, gates, episode, names, self.descriptors[taken],
+                with_evidence,
+            )  # fmt: skip
+            mixed = torch.special.entr(found.routing.weights).sum(dim=1).mean()
+            total = total + (found.slope + settings.entropy * mixed) / len(episodes)
+            loss += found.value / len(episodes)
+            entropy += float(mixed.detach()) / len(episodes)
+        shares = self.experts.open_shares() if self.experts else torch.zeros(0)
+        allowed = settings.allowed_share(number)
+        total = total + self.multipliers.penalty(shares[:-1], allowed)
+        self.optimizer.zero_grad()
+        total.backward()
+        torch.nn.utils.clip_grad_norm_(self.router.parameters(), 1.0)
+        for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = rate_at(number, rate, settings.n_steps, settings.warm_up)
+        self.optimizer.step()
+        self.multipliers.update(shares[:-1], allowed)
+        return MetaStep(number + 1, loss, entropy, tuple(shares.tolist()))
+
+    def validate(self, step: int, episodes: Sequence[Episode]) -> Validation:
+        """Mean loss and accuracy of the queries, with all sources and with experts made discrete."""
+        experts = self.experts.fixed(self.settings.expert_share) if self.experts else None
+        sums = torch.zeros(2, 2, dtype=torch.float64)
+        for episode in episodes:
+            encoded = encode(self.live, support_of(self.live, episode), self.sources)
+            rows = episode_rows(self.live, episode)
+            for row, losses in enumerate((None, encoded.losses)):
+                with torch.no_grad():
+                    routing: Routing = self.router(encoded.statistics, self.descriptors, losses)
+                residual = None
+                if experts:
+                    residual = self.flat.residual(experts.residual(routing.experts, self.units))
+                self.live.compose(as_mixture(self.live, routing.weights, self.sources), residual)
+                features = self.live.features(rows.inputs)
+                sums[row] += torch.tensor([float(rows.loss(features)), rows.accuracy(features)], dtype=torch.float64)
+        (loss, accuracy), (told_loss, told_accuracy) = (sums / len(episodes)).tolist()
+        return Validation(step, loss, told_loss, accuracy, told_accuracy)
+
+    def finish(self, record: Mapping[str, Any]) -> TrainedRouter:
+        """The router as it is now, ready for use.
+
+        Args:
+            record: how it was trained, for people.
+        """
+        manifest = self.live.library.manifest
+        digests = {name: manifest.digests[name] for name in self.sources}
+        return TrainedRouter(
+            self.router.requires_grad_(False),
+            self.experts.fixed(self.settings.expert_share) if self.experts else None,
+            self.probe,
+            tuple(self.statistics),
+            dict(zip(digests.values(), self.raw, strict=True)),
+            digests,
+            digests[manifest.base],
+            self.live.library.partition.digest,
+            record,
+        )
+
+    def _draw_sources(self, generator: torch.Generator) -> list[int]:
+        """The base, and each other source with some probability."""
+        base = self.sources.index(self.live.library.manifest.base)
+        drawn = torch.rand(len(self.sources), generator=generator) < SOURCE_SHARE
+        return [index for index in range(len(self.sources)) if index == base or drawn[index]]

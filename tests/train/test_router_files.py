@@ -1,0 +1,96 @@
+"""A router on disk: what was written is what is read, and what is damaged or foreign is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from smatter.adaptation.episodes import support_of
+from smatter.adaptation.live import LiveMixture
+from smatter.adaptation.routers import TABLE, WEIGHTS, TrainedRouter, read_router, write_router
+from smatter.adaptation.routing import encode
+from smatter.errors import InvalidRouter, NotFound
+from smatter.library.library import Library
+from smatter.route.router import RouterSettings, Tying
+from smatter.tasks.probe import draw_probe
+from smatter.tasks.sampler import Sampler, SamplerSettings
+from smatter.tasks.suite import Suite
+from smatter.train.trainee import MetaSettings, Trainee
+
+
+def made(library: Library, suite: Suite, tying: Tying = "global") -> TrainedRouter:
+    settings = MetaSettings(RouterSettings(width=8, n_experts=2, tying=tying), expert_share=0.3)
+    trainee = Trainee(LiveMixture(library), draw_probe(suite), settings)
+    assert trainee.experts
+    with torch.no_grad():
+        trainee.experts.delta.normal_(std=0.01, generator=torch.Generator().manual_seed(0))
+    return trainee.finish({"by": "a test"})
+
+
+@pytest.mark.parametrize("tying", ["global", "tied", "per-module"])
+def test_what_is_read_routes_as_what_was_written(
+    tiny_library: Library, tiny_suite: Suite, tmp_path: Path, tying: Tying
+) -> None:
+    before = made(tiny_library, tiny_suite, tying)
+    write_router(tmp_path / "router", before)
+    after = read_router(tmp_path / "router")
+    live = LiveMixture(tiny_library)
+    after.check_fits(live)
+    episode = Sampler(tiny_suite, SamplerSettings("router", n_way=(3, 3), n_shot=(2, 2), n_query=4)).episode(0)
+    encoded = encode(live, support_of(live, episode), tiny_library.names)
+    told = [
+        each.router(encoded.statistics, each.describe(live, tiny_library.names), encoded.losses)
+        for each in (before, after)
+    ]
+    assert torch.equal(told[0].weights, told[1].weights) and torch.equal(told[0].experts, told[1].experts)
+    assert before.experts and after.experts
+    assert torch.equal(before.experts.masks, after.experts.masks)
+    torch.testing.assert_close(before.experts.values, after.experts.values, atol=1e-4, rtol=1e-3)
+    assert after.record == {"by": "a test"} and after.digest
+
+
+def test_a_source_that_came_later_is_described_by_the_probe_set(tiny_library: Library, tiny_suite: Suite) -> None:
+    trained = made(tiny_library, tiny_suite)
+    live, names = LiveMixture(tiny_library), tiny_library.names
+    known = trained.describe(live, names)
+    digest = tiny_library.manifest.digests[names[-1]]
+    fewer = {key: value for key, value in trained.descriptors.items() if key != digest}
+    told: list[int] = []
+    later = TrainedRouter(**{**vars(trained), "descriptors": fewer}).describe(live, names, told.append)
+    torch.testing.assert_close(later, known)
+    assert told == [1]
+
+
+def test_damage_and_strangers_are_refused(tiny_library: Library, tiny_suite: Suite, tmp_path: Path) -> None:
+    trained = made(tiny_library, tiny_suite)
+    live = LiveMixture(tiny_library)
+    for field, words in {"base": "another base", "partition": "other modules"}.items():
+        with pytest.raises(InvalidRouter, match=words):
+            TrainedRouter(**{**vars(trained), field: "0" * 64}).check_fits(live)
+    with pytest.raises(NotFound, match="smatter train"):
+        read_router(tmp_path)
+    folder = tmp_path / "router"
+    write_router(folder, trained)
+    table, weights = (folder / TABLE).read_text(), (folder / WEIGHTS).read_bytes()
+
+    def refused(words: str) -> None:
+        with pytest.raises(InvalidRouter, match=words) as caught:
+            read_router(folder)
+        assert "\n" not in str(caught.value)
+
+    (folder / WEIGHTS).write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
+    refused("not the file")
+    (folder / WEIGHTS).write_bytes(weights)
+    for change, words in {
+        "settings": ({"width": 16}, "size mismatch"),
+        "groups": (["one"], "different lengths"),
+        "sources": ({}, "descriptors"),
+        "base": ("1" * 64, "base is not among"),
+        "schema": (2, "schema"),
+    }.items():
+        value, expected = words
+        (folder / TABLE).write_text(json.dumps(json.loads(table) | {change: value}))
+        refused(expected)
+    (folder / TABLE).write_text(table.replace('"pooling"', '"poling"'))
+    refused("poling")
