@@ -102,7 +102,7 @@ def test_order_of_examples_classes_and_sources_does_not_matter(vit_library: Libr
 @pytest.mark.parametrize("name", ["weights", "per module", "elements", "modules"])
 def test_a_recipe_rebuilds_the_network_bit_for_bit(task, name: str, tmp_path: Path) -> None:
     library, support = task
-    adapted = adapt(library, support, solve=SETTINGS[name])
+    adapted = adapt(library, support, settings=SETTINGS[name])
     export(library, adapted.recipe, tmp_path / "out")
     out = load_file(tmp_path / "out" / "model.safetensors")
     live: LiveMixture = adapted._live

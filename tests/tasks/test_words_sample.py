@@ -8,6 +8,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 import smatter
+from smatter.adaptation.solver import SolverSettings
 from smatter.cli.main import main
 from smatter.library.edit import add_source, init_library
 from smatter.tasks.open import open_suite
@@ -56,16 +57,16 @@ def test_the_sample_is_small_says_its_licence_and_is_what_the_builder_writes() -
         assert len(domain.classes) == 12 and len(set(texts)) == len(texts) == 96
 
 
-@pytest.mark.parametrize("solve", [False, True], ids=["evidence", "solver"])
+@pytest.mark.parametrize("solve", [None, SolverSettings()], ids=["evidence", "solver"])
 def test_a_task_of_texts_goes_from_the_suite_to_predictions(library: Path, solve: bool) -> None:
     settings = smatter.SamplerSettings("all", role="ood", n_way=(3, 3), n_shot=(3, 3), n_query=5)
     episode = smatter.Sampler(open_suite(SAMPLE), settings, seed=0).episode(0)
     support = smatter.support_of(episode)
     assert support.kind == "texts" and len(support) == 9
-    adapted = smatter.adapt(library, support, solve=solve)
+    adapted = smatter.adapt(library, support, settings=solve)
     predicted = adapted.predict(list(episode.query.inputs))
     assert len(predicted.names) == len(episode.query) and set(predicted.names) <= set(episode.class_names)
-    assert smatter.adapt(library, support, solve=solve).predict(list(episode.query.inputs)).names == predicted.names
+    assert smatter.adapt(library, support, settings=solve).predict(list(episode.query.inputs)).names == predicted.names
 
 
 def test_the_commands_take_it_too(library: Path, tmp_path: Path, capsys) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from smatter.adaptation.describe import describe_sources, probe_statistics
-from smatter.adaptation.episodes import support_of
+from smatter.adaptation.episodes import prepared_support
 from smatter.adaptation.flat import FlatView
 from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.routing import encode
@@ -91,8 +91,8 @@ def test_without_evidence_the_support_set_passes_the_base_alone(
     passes: list[int] = []
     features = lab.live.features
     monkeypatch.setattr(lab.live, "features", lambda inputs: passes.append(1) or features(inputs))
-    assert encode(lab.live, support_of(lab.live, lab.episode)).losses is None and len(passes) == 1
-    losses = encode(lab.live, support_of(lab.live, lab.episode), tiny_library.names).losses
+    assert encode(lab.live, prepared_support(lab.live, lab.episode)).losses is None and len(passes) == 1
+    losses = encode(lab.live, prepared_support(lab.live, lab.episode), tiny_library.names).losses
     assert losses is not None and losses.shape == (3,) and len(passes) == 2 + 3
 
 

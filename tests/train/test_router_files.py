@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from smatter.adaptation.episodes import support_of
+from smatter.adaptation.episodes import prepared_support
 from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.routers import TABLE, WEIGHTS, TrainedRouter, read_router, write_router
 from smatter.adaptation.routing import encode
@@ -38,7 +38,7 @@ def test_what_is_read_routes_as_what_was_written(
     live = LiveMixture(tiny_library)
     after.check_fits(live)
     episode = Sampler(tiny_suite, SamplerSettings("router", n_way=(3, 3), n_shot=(2, 2), n_query=4)).episode(0)
-    encoded = encode(live, support_of(live, episode), tiny_library.names)
+    encoded = encode(live, prepared_support(live, episode), tiny_library.names)
     told = [
         each.router(encoded.statistics, each.describe(live, tiny_library.names), encoded.losses)
         for each in (before, after)

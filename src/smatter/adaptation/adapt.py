@@ -11,8 +11,12 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from smatter.adaptation.evidence import Evidence, gather_evidence
+from smatter.adaptation.cache import Cache, cache_key
+from smatter.adaptation.evidence import Evidence
+from smatter.adaptation.identity import Task
 from smatter.adaptation.live import LiveMixture
+from smatter.adaptation.modes import ModeSettings, Routed, route_task
+from smatter.adaptation.routers import TrainedRouter, read_router
 from smatter.adaptation.solver import NetworkSolution, SolverSettings, solve_live
 from smatter.backbones.classifier import Classifier
 from smatter.backbones.fitted_heads import HEADS, held_out_accuracy
@@ -53,8 +57,8 @@ class Adapted:
         live: the network, with the task's weights in it.
         support: the examples, to which the head is fitted.
         recipe: what rebuilds the weights.
-        evidence: leave-one-out loss of each source.
-        loss: leave-one-out loss of the adapted network.
+        evidence: leave-one-out loss of each source, if it was asked for.
+        routed: what the router, or the evidence, said; none where the solver ran.
         solution: what the solver found, if it ran.
         head: which head is fitted; of no importance with a classifier.
         classifier: the checkpoints' own head, to use instead of a fitted one.
@@ -65,15 +69,15 @@ class Adapted:
         live: LiveMixture,
         support: Support,
         recipe: Recipe,
-        evidence: Evidence,
-        loss: float,
+        evidence: Evidence | None = None,
+        routed: Routed | None = None,
         solution: NetworkSolution | None = None,
         head: HeadName = "prototype",
         classifier: Classifier | None = None,
     ) -> None:
-        self.recipe, self.evidence, self.loss, self.solution = recipe, evidence, loss, solution
+        self.recipe, self.evidence, self.routed, self.solution = recipe, evidence, routed, solution
         self.class_names, self.head = support.class_names, head
-        self._live, self._classifier = live, classifier
+        self._live, self._support, self._classifier = live, support, classifier
         self._inputs, self._labels = live.prepare(support.inputs, support.kind), torch.tensor(support.labels)
         if classifier:
             classifier.use(live.library.compose(recipe).tensors())
@@ -82,9 +86,19 @@ class Adapted:
             self._head = HEADS[head](self._features, self._labels, len(self.class_names))
 
     @property
+    def sources(self) -> tuple[str, ...]:
+        """All sources of the library, with weight or without."""
+        return self._live.library.names
+
+    @property
     def mixture(self) -> Mixture:
         """The weights of the sources."""
         return self.recipe.mixture
+
+    @cached_property
+    def loss(self) -> float:
+        """Leave-one-out loss of the adapted network, on the examples that its weights were chosen by."""
+        return self._live.loss(self._live.rows(Task.of(self._live, self._support).support))
 
     @cached_property
     def held_out_accuracy(self) -> float:
@@ -121,37 +135,46 @@ class Adapted:
 def adapt(
     library: Library | str | Path,
     support: Support | str | Path,
-    solve: bool | SolverSettings = False,
-    temperature: float | None = None,
-    generator: torch.Generator | None = None,
-    progress: Callable[[int], None] | None = None,
+    router: TrainedRouter | str | Path | None = None,
+    settings: ModeSettings | SolverSettings | None = None,
+    progress: Callable[[int], None] = lambda _: None,
     head: HeadName = "prototype",
+    cache: str | Path | None = None,
 ) -> Adapted:
-    """Fit a library to a task.
+    """Fit a library to a task. The order of examples and classes does not matter, to the bit.
 
     Args:
         library: an open library or its folder.
         support: labelled examples, or where they are.
-        solve: true, or settings, to run the solver; evidence routing alone by default.
-        temperature: of evidence routing, 0.2 by default and lower for more than four sources; settings have their own.
-        generator: source of randomness of the views of one-shot classes; a fixed one by default.
+        router: a trained router or its folder; evidence routing without one.
+        settings: how to use the router, or the evidence; settings of the solver run that instead.
         progress: told each source and each step.
         head: how classes are told apart; weights are found with prototypes whatever it is.
+        cache: a folder where results are kept, and found again for the same task; the solver does not use it.
     """
     if head not in get_args(HeadName):
         raise InvalidSettings(f"unknown head {head!r}: use {', '.join(get_args(HeadName))}")
     library = library if isinstance(library, Library) else open_library(library)
     support = support if isinstance(support, Support) else read_support(support)
+    trained = router if isinstance(router, TrainedRouter) or router is None else read_router(router)
     live = LiveMixture(library)
     classifier = Classifier(live.network, library.specs, support.class_names) if head == "linear" else None
-    rows = live.rows(support, generator)
-    if solve:
-        settings = solve if isinstance(solve, SolverSettings) else SolverSettings(temperature=temperature)
-        solution = solve_live(live, rows, settings, progress)
-        return Adapted(
-            live, support, solution.recipe, solution.evidence, solution.losses[-1], solution, head, classifier
-        )
-    evidence = gather_evidence(live, rows, temperature, progress)
-    live.compose(evidence.mixture)
-    recipe = library.recipe(evidence.mixture)
-    return Adapted(live, support, recipe, evidence, live.loss(rows), None, head, classifier)
+    task = Task.of(live, support)
+    if isinstance(settings, SolverSettings):
+        if trained is not None:
+            raise InvalidSettings("the solver does not ask a router: give settings of one of its modes, or no router")
+        solution = solve_live(live, live.rows(task.support), settings, progress)
+        return Adapted(live, support, solution.recipe, solution.evidence, None, solution, head, classifier)
+    settings = settings or ModeSettings()
+    if trained is not None:
+        trained.check_fits(live)
+    key = cache_key(live, task, trained, settings)
+    store = None if cache is None else Cache(Path(cache))
+    routed = store.get(live, key) if store else None
+    if routed is None:
+        routed = route_task(live, task.support, trained, settings, progress)
+        if store:
+            store.put(key, routed, library.recipe(routed.mixture, routed.residual))
+    recipe = library.recipe(routed.mixture, routed.residual)
+    live.compose(recipe.mixture, recipe.residual)
+    return Adapted(live, support, recipe, routed.evidence, routed, None, head, classifier)

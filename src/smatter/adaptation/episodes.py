@@ -10,7 +10,7 @@ from smatter.tasks.episode import Episode
 from smatter.tasks.support import Support
 
 
-def support_of(live: LiveMixture, episode: Episode) -> Support:
+def prepared_support(live: LiveMixture, episode: Episode) -> Support:
     """The support set, with pictures prepared."""
     inputs = episode.support.inputs
     given = inputs if isinstance(inputs, tuple) else live.pictures(inputs)

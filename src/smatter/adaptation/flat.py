@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from smatter.adaptation.live import LiveMixture
 from smatter.backbones.groups import find_groups
-from smatter.compose.residual import Residual
+from smatter.compose.residual import Elements, Residual
 
 
 class FlatView:
@@ -36,6 +37,17 @@ class FlatView:
         """A vector as a dense residual of the tensors where it is not zero; views, not copies."""
         parts = {name: vector[where].reshape(self.live.specs[name].shape) for name, where in self.slices.items()}
         return Residual(dense={name: part.numpy() for name, part in parts.items() if bool(part.any())})
+
+    def compact(self, vector: Tensor) -> Residual | None:
+        """A vector as a recipe holds it: single elements where they take less room than the tensor; None if zero."""
+        elements, dense = {}, {}
+        for name, values in self.residual(vector).dense.items():
+            indices = np.flatnonzero(values)
+            if 3 * indices.size < values.size:  # an index takes as much as two values
+                elements[name] = Elements(indices.astype(np.int64), values.reshape(-1)[indices].copy())
+            else:
+                dense[name] = values.copy()
+        return Residual(elements, dense) if elements or dense else None
 
     def gradient(self) -> Tensor:
         """The gradient of the last backward pass, (n_parameters,); zero where there is none."""

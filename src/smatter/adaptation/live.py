@@ -92,11 +92,14 @@ class LiveMixture:
 
     Args:
         library: its sources are checked against their digests first.
+
+    `n_forwards` and `n_backwards` count how often rows were passed one way and both ways.
     """
 
     def __init__(self, library: Library) -> None:
         library.verify()
         self.library = library
+        self.n_forwards, self.n_backwards = 0, 0
         self.network = Network(library.base.config)
         self.specs = {
             name: TensorSpec("F32", spec.shape) if spec.is_floating else spec for name, spec in library.specs.items()
@@ -183,6 +186,7 @@ class LiveMixture:
 
     def features(self, inputs: Inputs) -> Tensor:
         """Features of all rows, (n, d), in bounded memory and without gradient."""
+        self.n_forwards += 1
         with torch.no_grad():
             return torch.cat([self.network.features(part) for part in chunks(inputs)])
 
@@ -197,6 +201,7 @@ class LiveMixture:
         then part by part with the gradient of the features given.
         """
         self.forget()
+        self.n_backwards += 1
         parts = list(chunks(rows.inputs))
         with torch.enable_grad():
             if len(parts) == 1:

@@ -19,8 +19,8 @@ from smatter.solve.problem import Evaluation
 class MixtureLoss:
     """The leave-one-out loss as a function of the weights, (1, n_blocks, n_sources) in float64; not convex.
 
-    A pull towards the plain average u may be added, pull / (2 n) R ||w - u||^2 for n examples and the mean over the
-    blocks: few examples say little, and where they say nothing the average is a good mixture.
+    A pull towards weights u may be added, pull / (2 n) R ||w - u||^2 for n examples and the mean over the blocks: few
+    examples say little, and where they say nothing the plain average, or a router's word, is a good mixture.
 
     Values are remembered: a line search that returns to a point pays nothing, and a value never differs from what it
     was the first time. The plan rounds weights to float32, so points are the same when they are so rounded.
@@ -30,7 +30,8 @@ class MixtureLoss:
         rows: the support set.
         per_module: a row of weights for each module, in the partition's order, instead of one for all.
         residual: a fixed correction on top, if any.
-        pull: towards the plain average.
+        pull: how strong it is, in examples.
+        center: weights that it pulls to, (n_blocks, n_sources); the plain average by default.
     """
 
     is_convex = False
@@ -43,10 +44,12 @@ class MixtureLoss:
         per_module: bool = False,
         residual: Residual | None = None,
         pull: float = 0.0,
+        center: Tensor | None = None,
     ) -> None:
         self.pull = pull / (int(rows.examples.max()) + 1)
         self.live, self.rows, self.residual = live, rows, residual
         self.sources = live.library.names
+        self.center = torch.tensor(1 / len(self.sources)) if center is None else center
         self.modules = tuple(live.library.partition.modules) if per_module else ()
         self._known: dict[bytes, float] = {}
 
@@ -77,7 +80,7 @@ class MixtureLoss:
 
     def _pulled(self, point: Tensor) -> tuple[Tensor, Tensor]:
         """What the pull adds to the loss, (1,), and to its gradient."""
-        away = point - 1 / len(self.sources)
+        away = point - self.center.to(point)
         slope = self.pull * len(self.sources) / self.n_blocks * away
         return 0.5 * (slope * away).sum(dim=(1, 2)), slope
 
@@ -103,18 +106,25 @@ class ResidualLoss:
 
     D covers the tensors that the backbone uses, module after module, each module one contiguous slice. It is dense
     while it is being solved for: a point, a gradient and a trial point each take the memory of a network.
+
+    Args:
+        live: the network.
+        rows: the support set.
+        mixture: the weights.
+        fixed: a correction below D that stays as it is, (d,).
     """
 
     is_convex = False
     is_quadratic = False
 
-    def __init__(self, live: LiveMixture, rows: Rows, mixture: Mixture) -> None:
-        self.live, self.rows, self.mixture = live, rows, mixture
+    def __init__(self, live: LiveMixture, rows: Rows, mixture: Mixture, fixed: Tensor | None = None) -> None:
+        self.live, self.rows, self.mixture, self.fixed = live, rows, mixture, fixed
         self.flat = FlatView(live)
 
     def residual(self, point: Tensor) -> Residual:
-        """A point as a dense residual of the tensors where it is not zero; views, not copies."""
-        return self.flat.residual(point[0].detach())
+        """A point, with what is fixed below it, as a dense residual of the tensors where it is not zero."""
+        vector = point[0].detach()
+        return self.flat.residual(vector if self.fixed is None else vector + self.fixed)
 
     def evaluate(self, point: Tensor) -> Evaluation:
         """The loss and its dense gradient: one backward pass."""
@@ -136,6 +146,47 @@ class ResidualLoss:
         raise NotImplementedError("the loss of a network is not quadratic")
 
     def select(self, tasks: Tensor) -> ResidualLoss:  # noqa: ARG002
+        """There is one task."""
+        return self
+
+
+class GateLoss:
+    """The leave-one-out loss as a function of gates on a given correction, D = delta * (gates @ masks), at a mixture.
+
+    Args:
+        loss: as a function of D.
+        delta: what the gates open, (d,).
+        unit_of: the unit of each of its elements, (d,).
+        masks: how far each gate opens each unit, (n_gates, n_units); each unit has its own gate by default.
+    """
+
+    is_convex = False
+    is_quadratic = False
+
+    def __init__(self, loss: ResidualLoss, delta: Tensor, unit_of: Tensor, masks: Tensor | None = None) -> None:
+        self.loss, self.delta, self.unit_of, self.masks = loss, delta, unit_of, masks
+
+    def correction(self, point: Tensor) -> Tensor:
+        """D of some gates, (1, d) from (1, n_gates)."""
+        units = point if self.masks is None else point @ self.masks
+        return self.delta * units[:, self.unit_of]
+
+    def evaluate(self, point: Tensor) -> Evaluation:
+        """The loss and its gradient in the gates: one backward pass."""
+        value, slopes = self.loss.evaluate(self.correction(point))
+        n_units = point.shape[1] if self.masks is None else self.masks.shape[1]
+        per_unit = torch.zeros(1, n_units).index_add(1, self.unit_of, slopes * self.delta)
+        return Evaluation(value, per_unit if self.masks is None else per_unit @ self.masks.T)
+
+    def value(self, point: Tensor) -> Tensor:
+        """The loss alone: one forward pass."""
+        return self.loss.value(self.correction(point))
+
+    def hessian_product(self, direction: Tensor) -> Tensor:
+        """Not known: the loss is not quadratic."""
+        return self.loss.hessian_product(direction)
+
+    def select(self, tasks: Tensor) -> GateLoss:  # noqa: ARG002
         """There is one task."""
         return self
 

@@ -32,7 +32,6 @@ def encode(
     live: LiveMixture,
     support: Support,
     sources: Sequence[str] = (),
-    generator: torch.Generator | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Encoded:
     """One forward pass of the base, and one of each source whose evidence is wanted.
@@ -41,7 +40,6 @@ def encode(
         live: the network.
         support: the task's examples.
         sources: whose evidence is wanted.
-        generator: of the views of single examples; a fixed one by default.
         progress: told each of these sources.
     """
     live.compose(Mixture.of({live.library.manifest.base: 1.0}))
@@ -49,8 +47,8 @@ def encode(
     statistics = ClassStatistics.of(features, torch.tensor(support.labels), len(support.class_names))
     if not sources:
         return Encoded(statistics, None)
-    losses = source_losses(live, live.rows(support, generator), sources, progress)
-    return Encoded(statistics, torch.tensor(losses))
+    losses = source_losses(live, live.rows(support), sources, progress)
+    return Encoded(statistics, torch.tensor(losses, dtype=torch.float64))
 
 
 def as_mixture(live: LiveMixture, weights: Tensor, sources: Sequence[str]) -> Mixture:

@@ -14,7 +14,7 @@ from torch import Tensor
 from smatter.adaptation.evidence import Evidence, check_temperature, gather_evidence
 from smatter.adaptation.live import LiveMixture, Rows
 from smatter.adaptation.network_loss import MixtureLoss, ResidualLoss
-from smatter.adaptation.sparsity import as_residual, keep_elements, keep_modules
+from smatter.adaptation.sparsity import keep_elements, keep_modules
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
 from smatter.compose.residual import Residual
@@ -224,4 +224,4 @@ def _solve_residual(
     solution = run(algorithm, problem, point, settings.n_residual_steps, time.perf_counter, watch_steps)
     if not float(solution.value[0]) <= before:  # rounding at the start can put it a bit above
         return None, solution
-    return as_residual(problem, solution.point, dense=settings.n_modules is not None), solution
+    return problem.flat.compact(solution.point[0]), solution

@@ -1,15 +1,11 @@
-"""Sparse residuals of a network: the nearest one with k elements or k modules, and its record for a recipe."""
+"""Sparse residuals of a network: the nearest one with k elements or k modules."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import numpy as np
 import torch
 from torch import Tensor
-
-from smatter.adaptation.network_loss import ResidualLoss
-from smatter.compose.residual import Elements, Residual
 
 Projection = Callable[[Tensor], Tensor]
 
@@ -37,18 +33,3 @@ def keep_modules(modules: Mapping[str, slice], n_kept: int) -> Projection:
         return result
 
     return project
-
-
-def as_residual(problem: ResidualLoss, point: Tensor, dense: bool) -> Residual | None:
-    """A solved point as a recipe holds it: whole tensors, or single elements; None if it is zero."""
-    blocks = problem.residual(point).dense
-    if not blocks:
-        return None
-    if dense:
-        return Residual(dense={name: values.copy() for name, values in blocks.items()})
-    elements = {}
-    for name, values in blocks.items():
-        flat = values.reshape(-1)
-        indices = np.flatnonzero(flat).astype(np.int64)
-        elements[name] = Elements(indices, flat[indices].copy())
-    return Residual(elements=elements)

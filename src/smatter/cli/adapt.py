@@ -11,6 +11,7 @@ from smatter.errors import AlreadyExists, NotFound
 
 if TYPE_CHECKING:
     from smatter.adaptation.adapt import Adapted
+    from smatter.adaptation.modes import ModeSettings
     from smatter.adaptation.solver import SolverSettings
 
 Folder = Annotated[Path, typer.Argument(metavar="LIB", help="The library's folder.", show_default=False)]
@@ -32,6 +33,11 @@ Temperature = Annotated[
         help="Of evidence routing: lower trusts the best source more. By default 0.2, lower above four sources."
     ),
 ]
+MaxSources = Annotated[
+    int | None, typer.Option(metavar="K", min=1, help="The most sources with weight: those that explain best.")
+]
+Mode = Literal["no-adapt", "gradient-free", "gradient-based"]
+Tuned = Literal["experts", "mask", "modules"]
 Head = Literal["prototype", "ridge", "logistic", "linear"]
 HeadOption = Annotated[
     Head, typer.Option("--head", help="How classes are told apart; linear is the checkpoints' own classifier.")
@@ -42,16 +48,31 @@ def adapt(
     folder: Folder,
     support: Examples,
     output: Output = None,
+    router: Annotated[
+        Path | None, typer.Option(metavar="ROUTER", help="A router that `smatter train` wrote; evidence without it.")
+    ] = None,
+    mode: Annotated[
+        Mode, typer.Option("--mode", help="Weights as they are, or refined in weights or in a residual.")
+    ] = "no-adapt",
+    evidence: Annotated[
+        bool, typer.Option("--evidence/--no-evidence", help="Tell the router how each source does: a pass each.")
+    ] = True,
+    max_sources: MaxSources = None,
+    steps: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Steps of a refinement.")] = 3,
+    tune: Annotated[Tuned, typer.Option("--tune", help="What gradient steps change.")] = "experts",
     temperature: Temperature = None,
     head: HeadOption = "prototype",
+    cache: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Keep the result there, and find it again for the same task.")
+    ] = None,
     replace: Replace = False,
     as_json: Json = False,
 ) -> None:
-    """Weight the sources by how well each explains a few labelled examples; one forward pass each."""
-    from smatter.adaptation.evidence import check_temperature
+    """Weight the sources for a few labelled examples: by a trained router, or by how well each explains them."""
+    from smatter.adaptation.modes import ModeSettings
 
-    check_temperature(temperature)
-    _show(folder, output, _adapted(folder, support, output, replace, None, temperature, head), as_json)
+    settings = ModeSettings(mode, evidence, max_sources, steps, tune=tune, temperature=temperature)
+    _show(folder, output, _adapted(folder, support, output, replace, settings, head, router, cache), as_json)
 
 
 def solve(
@@ -59,9 +80,7 @@ def solve(
     support: Examples,
     output: Output = None,
     per_module: Annotated[bool, typer.Option("--per-module", help="Weights for each module apart.")] = False,
-    max_sources: Annotated[
-        int | None, typer.Option(metavar="K", min=1, help="The most sources with weight: those that explain best.")
-    ] = None,
+    max_sources: MaxSources = None,
     elements: Annotated[
         int | None, typer.Option(metavar="K", min=1, help="Add a residual that corrects this many parameters.")
     ] = None,
@@ -88,7 +107,7 @@ def solve(
         n_modules=modules,
         n_residual_steps=steps,
     )
-    _show(folder, output, _adapted(folder, support, output, replace, settings, temperature, head), as_json)
+    _show(folder, output, _adapted(folder, support, output, replace, settings, head), as_json)
 
 
 def _adapted(
@@ -96,9 +115,10 @@ def _adapted(
     support: Path,
     output: Path | None,
     replace: bool,
-    settings: "SolverSettings | None",
-    temperature: float | None,
+    settings: "ModeSettings | SolverSettings",
     head: Head,
+    router: Path | None = None,
+    cache: Path | None = None,
 ) -> "Adapted":
     """Check everything that is cheap first, then work, then write."""
     from smatter.library.library import open_library
@@ -118,11 +138,8 @@ def _adapted(
     logging.set_verbosity_error()
     with progress_bar("checking files", sum(source.n_bytes for source in library.manifest.sources)) as progress:
         library.verify(progress=progress)
-    n_sources = len(library.names)
-    n_units = n_sources if settings is None else settings.n_units(n_sources)
-    label = "weighing" if settings is None else "solving"
-    with progress_bar(label, n_units, in_bytes=False) as progress:
-        adapted = adapt(library, examples, settings or False, temperature, progress=progress, head=head)
+    with progress_bar("weighing", settings.n_units(len(library.names)), in_bytes=False) as progress:
+        adapted = adapt(library, examples, router, settings, progress, head, cache)
     if output is not None:
         adapted.save(output)
     return adapted
@@ -141,51 +158,49 @@ def _check_output(output: Path, replace: bool) -> None:
 
 
 def _show(folder: Path, output: Path | None, adapted: "Adapted", as_json: bool) -> None:
-    mixture, evidence, solution = adapted.mixture, adapted.evidence, adapted.solution
+    mixture, evidence = adapted.mixture, adapted.evidence
     accuracy = adapted.held_out_accuracy
-    mean = {
-        name: sum(row[column] for row in mixture.rows) / len(mixture.rows)
-        for column, name in enumerate(mixture.sources)
-    }
-    losses = dict(zip(evidence.sources, evidence.losses, strict=True))
+    mean = dict.fromkeys(adapted.sources, 0.0)
+    for column, name in enumerate(mixture.sources):
+        mean[name] = sum(row[column] for row in mixture.rows) / len(mixture.rows)
+    losses = dict(zip(evidence.sources, evidence.losses, strict=True)) if evidence else {}
     data: dict[str, Any] = {
         "output": None if output is None else str(output),
         "classes": list(adapted.class_names),
-        "weights": {name: mean.get(name, 0.0) for name in losses},
+        "weights": mean,
         "losses": losses,
-        "best_single_source": evidence.best,
+        "best_single_source": evidence.best if evidence else None,
         "loss": adapted.loss,
         "head": adapted.head,
         "held_out_accuracy": None if math.isnan(accuracy) else accuracy,
+        "corrected_parameters": adapted.recipe.residual.n_nonzero if adapted.recipe.residual else 0,
     }
     if mixture.modules:
         rows = (dict(zip(mixture.sources, row, strict=True)) for row in mixture.rows)
         data["weights_per_module"] = dict(zip(mixture.modules, rows, strict=True))
-    if solution is not None:
-        endings = [ending for ending in (solution.mixture_solution, solution.residual_solution) if ending is not None]
-        data["steps"] = list(solution.losses)
-        data["advice"] = [ending.advice for ending in endings]
-        data["corrected_parameters"] = solution.residual.n_nonzero if solution.residual else 0
-        data["seconds"] = solution.seconds
+    data |= _of_router(adapted) | _of_solver(adapted)
 
     def text() -> None:
-        order = sorted(losses, key=lambda name: (-mean.get(name, 0.0), losses[name]))
-        rows = [[name, f"{mean.get(name, 0.0):.4f}", f"{losses[name]:.4f}"] for name in order]
-        table(["source", "mean weight" if mixture.modules else "weight", "leave-one-out loss"], rows)
-        if solution is None:
-            print(f"loss of the mixture {adapted.loss:.4f}, of {evidence.best} alone {losses[evidence.best]:.4f}")
+        order = sorted(mean, key=lambda name: (-mean[name], losses.get(name, 0.0)))
+        weight = "mean weight" if mixture.modules else "weight"
+        if losses:
+            table(["source", weight, "leave-one-out loss"], [[n, f"{mean[n]:.4f}", f"{losses[n]:.4f}"] for n in order])
         else:
-            print(
-                f"loss {solution.losses[0]:.4f} at the start, {solution.losses[-1]:.4f} after {solution.seconds:.1f} s"
-            )
-            for line in data["advice"]:
-                print(line)
-            if solution.residual:
-                print(f"{solution.residual.n_nonzero} parameters corrected")
+            table(["source", weight], [[name, f"{mean[name]:.4f}"] for name in order])
+        if "likeness" in data:
+            likest = sorted(data["likeness"].items(), key=lambda pair: -pair[1])[:3]
+            print("like " + ", ".join(f"{name} {share:.0%}" for name, share in likest))
+        path = data.get("steps") or [data["loss"]]
+        if len(path) > 1:
+            print(f"loss {path[0]:.4f} at the start, {path[-1]:.4f} after {len(path) - 1} steps")
+        elif evidence:
+            print(f"loss of the mixture {data['loss']:.4f}, of {evidence.best} alone {losses[evidence.best]:.4f}")
+        for line in (*data.get("advice", ()), *data.get("notes", ())):
+            print(line)
+        if data["corrected_parameters"]:
+            print(f"{data['corrected_parameters']} parameters corrected")
         if data["held_out_accuracy"] is not None:
-            print(
-                f"the {adapted.head} head recognises {adapted.held_out_accuracy:.0%} of examples that it has not seen"
-            )
+            print(f"the {adapted.head} head recognises {accuracy:.0%} of examples that it has not seen")
         if output is None:
             print("nothing was written; give -o RECIPE to keep this")
         else:
@@ -193,3 +208,27 @@ def _show(folder: Path, output: Path | None, adapted: "Adapted", as_json: bool) 
             print(f"  smatter compose {folder} --recipe {output} -o OUT")
 
     show(data, as_json, text)
+
+
+def _of_router(adapted: "Adapted") -> dict[str, Any]:
+    """What a router said beside the weights."""
+    routed = adapted.routed
+    if routed is None:
+        return {}
+    data: dict[str, Any] = {"notes": list(routed.notes), "steps": list(routed.losses), "path": routed.path}
+    if routed.likeness:
+        data |= {"likeness": routed.likeness, "experts": list(routed.experts)}
+    return data
+
+
+def _of_solver(adapted: "Adapted") -> dict[str, Any]:
+    """How the solver went."""
+    solution = adapted.solution
+    if solution is None:
+        return {}
+    endings = [ending for ending in (solution.mixture_solution, solution.residual_solution) if ending is not None]
+    return {
+        "steps": list(solution.losses),
+        "advice": [ending.advice for ending in endings],
+        "seconds": solution.seconds,
+    }

@@ -4,9 +4,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
-from smatter.adaptation.adapt import Adapted
+from smatter.adaptation.episodes import episode_rows
 from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.solver import NetworkSolution, SolverSettings, solve_live
 from smatter.compose.mixture import Mixture
@@ -86,13 +84,11 @@ def _adapt(
 ) -> tuple[Story, NetworkSolution]:
     library, support = live.library, support_of(episode)
     solution = solve_live(live, live.rows(support), SolverSettings())
-    queries = live.pictures(np.asarray(episode.query.inputs))
+    rows = episode_rows(live, episode)
 
     def accuracy(mixture: Mixture) -> float:
         live.compose(mixture)
-        adapted = Adapted(live, support, library.recipe(mixture), solution.evidence, 0.0)
-        right = adapted.predict(queries).probabilities.argmax(dim=1).numpy() == episode.query.truth
-        return float(right.mean())
+        return rows.accuracy(live.features(rows.inputs))
 
     average = Mixture.of(dict.fromkeys(library.names, 1 / len(library.names)))
     found = dict(zip(solution.mixture.sources, solution.mixture.rows[0], strict=True))

@@ -94,9 +94,12 @@ class FixedExperts:
 
     def residual(self, alpha: Tensor, unit_of: Tensor) -> Tensor:
         """D for weights of the experts, (n_experts,), where elements are of these units, (d,)."""
-        is_open = self.is_open(unit_of)
+        return self.delta(unit_of) * (alpha.float() @ self.masks)[unit_of]
+
+    def delta(self, unit_of: Tensor) -> Tensor:
+        """The shared delta, (d,); zero where no expert uses it."""
         result = torch.zeros(len(unit_of))
-        result[is_open] = self.values * (alpha.float() @ self.masks)[unit_of[is_open]]
+        result[self.is_open(unit_of)] = self.values
         return result
 
     def is_open(self, unit_of: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from smatter.adaptation.episodes import episode_rows, support_of
+from smatter.adaptation.episodes import episode_rows, prepared_support
 from smatter.adaptation.flat import FlatView
 from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.routing import as_mixture, encode
@@ -61,7 +61,7 @@ def task_loss(
         descriptors: of these sources, relative to the base's.
         with_evidence: whether the router is told how each source does on the support set.
     """
-    encoded = encode(live, support_of(live, episode), sources if with_evidence else ())
+    encoded = encode(live, prepared_support(live, episode), sources if with_evidence else ())
     routing: Routing = router(encoded.statistics, descriptors, encoded.losses)
     delta = None
     if experts is not None and gates is not None:

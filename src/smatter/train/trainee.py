@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from smatter.adaptation.describe import describe_sources, probe_statistics
-from smatter.adaptation.episodes import episode_rows, support_of
+from smatter.adaptation.episodes import episode_rows, prepared_support
 from smatter.adaptation.flat import FlatView
 from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.routers import TrainedRouter
@@ -196,7 +196,7 @@ class Trainee:
         experts = self.experts.fixed(self.settings.expert_share) if self.experts else None
         sums = torch.zeros(2, 2, dtype=torch.float64)
         for episode in episodes:
-            encoded = encode(self.live, support_of(self.live, episode), self.sources)
+            encoded = encode(self.live, prepared_support(self.live, episode), self.sources)
             rows = episode_rows(self.live, episode)
             for row, losses in enumerate((None, encoded.losses)):
                 with torch.no_grad():

@@ -1,0 +1,209 @@
+"""Three ways to use a router: as it says, refined in its weights, or refined in its residual.
+
+Without a router, evidence takes its place (multi-source paper, section 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from smatter.adaptation.evidence import Evidence, check_temperature
+from smatter.adaptation.flat import FlatView
+from smatter.adaptation.live import LiveMixture
+from smatter.adaptation.network_loss import ResidualLoss
+from smatter.adaptation.refine import refine_experts, refine_mask, refine_modules, refine_weights
+from smatter.adaptation.routers import TrainedRouter
+from smatter.adaptation.routing import Encoded, as_mixture, encode
+from smatter.algebra.simplex import hard_mask
+from smatter.compose.mixture import Mixture
+from smatter.compose.residual import Residual
+from smatter.errors import InvalidSettings
+from smatter.route.router import Routing
+from smatter.solve.loop import State
+from smatter.tasks.support import Support
+
+Mode = Literal["no-adapt", "gradient-free", "gradient-based"]
+Tuned = Literal["experts", "mask", "modules"]
+
+
+@dataclass(frozen=True)
+class ModeSettings:
+    """How a task is adapted to.
+
+    Args:
+        mode: as the router says; with Frank-Wolfe steps on the weights from there; or with gradient steps on the
+            residual from there.
+        evidence: whether each source is passed the examples, and the router told how it does.
+        max_sources: the most sources with weight, in every mode.
+        n_steps: of a refinement.
+        pull: of Frank-Wolfe steps towards the router's weights, in examples.
+        tune: what gradient steps change: the weights of the experts, each unit of their masks, or all parameters of a
+            few modules.
+        n_modules: how many modules, where these are tuned.
+        temperature: of evidence, where there is no router.
+    """
+
+    mode: Mode = "no-adapt"
+    evidence: bool = True
+    max_sources: int | None = None
+    n_steps: int = 3
+    pull: float = 1.0
+    tune: Tuned = "experts"
+    n_modules: int = 1
+    temperature: float | None = None
+
+    def __post_init__(self) -> None:
+        check_temperature(self.temperature)
+        for name, choice in {"mode": Mode, "tune": Tuned}.items():
+            if getattr(self, name) not in get_args(choice):
+                raise InvalidSettings(f"unknown {name} {getattr(self, name)!r}: use {', '.join(get_args(choice))}")
+        if min(self.n_steps, self.n_modules, self.max_sources or 1) < 1 or not self.pull >= 0:
+            raise InvalidSettings("steps, modules and sources must be at least 1 and the pull not negative")
+
+    def n_units(self, n_sources: int) -> int:
+        """How often `progress` is called at most."""
+        return (n_sources if self.evidence else 0) + (self.n_steps if self.mode != "no-adapt" else 0)
+
+
+@dataclass(frozen=True)
+class Routed:
+    """What came of it.
+
+    Args:
+        mixture: weights of the sources that have any.
+        residual: of the experts, or refined; none where there is no correction.
+        evidence: leave-one-out loss of each source, where it was asked for.
+        likeness: how much the task is like each group of the probe set, by name; empty without a router.
+        experts: weight of each residual expert as the router gave it.
+        losses: leave-one-out loss at the start of a refinement and after each step; empty without one.
+        path: mean weight of every source at the start and after each step on the weights; (n_sources,) each.
+        notes: what a person should know of it.
+    """
+
+    mixture: Mixture
+    residual: Residual | None
+    evidence: Evidence | None
+    likeness: dict[str, float]
+    experts: tuple[float, ...]
+    losses: tuple[float, ...]
+    path: tuple[tuple[float, ...], ...]
+    notes: tuple[str, ...]
+
+
+def route_task(
+    live: LiveMixture,
+    support: Support,
+    trained: TrainedRouter | None,
+    settings: ModeSettings,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Routed:
+    """Adapt to a task.
+
+    Args:
+        live: the network; the result is in it afterwards.
+        support: the examples, in canonical order for a result that does not depend on it.
+        trained: a router for this library; evidence routing without one.
+        settings: how.
+        progress: told each source and each step.
+    """
+    sources = live.library.names
+    encoded = encode(live, support, sources if settings.evidence else (), progress=progress)
+    evidence = None
+    if encoded.losses is not None:
+        evidence = Evidence.of(sources, tuple(encoded.losses.tolist()), settings.temperature)
+    routing = _by_evidence(evidence) if trained is None else ask(live, trained, encoded)
+    weights = _limited(routing.weights.double(), settings.max_sources)
+    flat = FlatView(live)
+    vector = torch.zeros(flat.n_parameters)
+    if trained is not None and trained.experts:
+        vector = trained.experts.residual(routing.experts, flat.units())
+    losses: list[float] = []
+    path = [weights.mean(dim=0)]
+
+    def watch(state: State) -> None:
+        if losses:
+            progress(1)
+            path.append(state.point[0].mean(dim=0) if state.point.ndim == 3 else path[-1])
+        losses.append(float(state.value[0]))
+
+    notes = []
+    if max(support.class_sizes) == 1:
+        notes.append("one example per class: nothing can be held out, so nothing was refined")
+    elif settings.mode == "gradient-free":
+        weights = refine_weights(
+            live, live.rows(support), weights, flat.residual(vector), settings.n_steps, settings.pull, watch
+        )
+    elif settings.mode == "gradient-based":
+        loss = ResidualLoss(live, live.rows(support), as_mixture(live, weights, sources), vector)
+        vector = _better_residual(loss, trained, routing, settings, watch)
+    mixture = _active(as_mixture(live, weights, sources))
+    residual = flat.compact(vector)
+    live.compose(mixture, residual)
+    return Routed(
+        mixture, residual, evidence,
+        {} if trained is None else dict(zip(trained.probe.names, routing.attention.tolist(), strict=True)),
+        tuple(routing.experts.tolist()), tuple(losses), tuple(tuple(each.tolist()) for each in path), tuple(notes),
+    )  # fmt: skip
+
+
+def ask(live: LiveMixture, trained: TrainedRouter, encoded: Encoded) -> Routing:
+    """What a router says of a task; a source whose loss is not a number gets no weight."""
+    sources = live.library.names
+    usable = torch.ones(len(sources), dtype=torch.bool)
+    if encoded.losses is not None:
+        usable = encoded.losses.isfinite()
+    names = [name for name, is_usable in zip(sources, usable.tolist(), strict=True) if is_usable]
+    losses = None if encoded.losses is None else encoded.losses[usable]
+    routing: Routing = trained.router(encoded.statistics, trained.describe(live, names), losses)
+    weights = routing.weights.new_zeros(len(routing.weights), len(sources))
+    weights[:, usable] = routing.weights
+    return Routing(weights, routing.experts, routing.attention, routing.trust)
+
+
+def _by_evidence(evidence: Evidence | None) -> Routing:
+    if evidence is None:
+        raise InvalidSettings("without a router there is nothing but evidence to go by: give a router")
+    return Routing(torch.tensor([evidence.weights], dtype=torch.float64), torch.zeros(0), torch.zeros(0), torch.ones(()))
+
+
+def _limited(weights: Tensor, max_sources: int | None) -> Tensor:
+    """The sources of most weight over all rows, and their weights renormalised; (n_rows, n_sources)."""
+    if max_sources is None or max_sources >= weights.shape[1]:
+        return weights / weights.sum(dim=1, keepdim=True)
+    kept = weights * hard_mask(weights.mean(dim=0), max_sources)
+    return kept / kept.sum(dim=1, keepdim=True)
+
+
+def _active(mixture: Mixture) -> Mixture:
+    """Without the sources that have no weight."""
+    kept = [column for column, name in enumerate(mixture.sources) if name in mixture.active_sources]
+    rows = tuple(tuple(row[column] for column in kept) for row in mixture.rows)
+    return Mixture(tuple(mixture.sources[column] for column in kept), rows, mixture.modules)
+
+
+def _better_residual(
+    loss: ResidualLoss,
+    trained: TrainedRouter | None,
+    routing: Routing,
+    settings: ModeSettings,
+    watch: Callable[[State], None],
+) -> Tensor:
+    """D after gradient steps, (d,)."""
+    fixed = loss.fixed
+    assert fixed is not None
+    if settings.tune == "modules":
+        return fixed + refine_modules(loss, settings.n_modules, settings.n_steps, watch)
+    experts = trained.experts if trained is not None else None
+    if experts is None:
+        raise InvalidSettings(f"there are no experts whose {settings.tune} could be tuned: tune modules")
+    units = loss.flat.units()
+    delta = experts.delta(units)
+    loss = ResidualLoss(loss.live, loss.rows, loss.mixture)
+    if settings.tune == "experts":
+        return refine_experts(loss, delta, units, experts.masks, routing.experts, settings.n_steps, watch)
+    return refine_mask(loss, delta, units, routing.experts @ experts.masks, settings.n_steps, watch)

@@ -1,0 +1,85 @@
+"""Refinement on the examples from a router's word: Frank-Wolfe steps on the weights, or gradient steps on the residual.
+
+Both descend the leave-one-out loss, so neither can end worse on it than it began (multi-source paper, section 6).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from smatter.adaptation.live import LiveMixture, Rows
+from smatter.adaptation.network_loss import GateLoss, MixtureLoss, ResidualLoss
+from smatter.adaptation.sparsity import keep_modules
+from smatter.algebra.simplex import project_to_simplex
+from smatter.compose.residual import Residual
+from smatter.solve.frank_wolfe import FrankWolfe
+from smatter.solve.loop import State, run
+from smatter.solve.thresholding import HardThresholding
+
+Watch = Callable[[State], None]
+
+GAP = 1e-2
+"""Of the Frank-Wolfe steps, as in the solver."""
+
+DECREASE = 1e-4
+"""Of the gradient steps, as in the solver."""
+
+
+def refine_weights(
+    live: LiveMixture, rows: Rows, weights: Tensor, residual: Residual | None, n_steps: int, pull: float, watch: Watch
+) -> Tensor:
+    """Frank-Wolfe steps on weights, (n_blocks, n_sources); a source without weight gets none, so limits hold.
+
+    Args:
+        live: the network.
+        rows: the support set.
+        weights: to begin at.
+        residual: a correction that stays as it is.
+        n_steps: at most.
+        pull: towards the weights to begin at, in examples.
+        watch: told the state at the start and after every step.
+    """
+    problem = MixtureLoss(live, rows, len(weights) > 1, residual, pull, weights)
+    allowed = (weights > 0).any(dim=0).expand(1, *weights.shape)
+    algorithm = FrankWolfe(GAP, "vanilla", "line search", allowed)
+    return run(algorithm, problem, weights[None], n_steps, time.perf_counter, watch).point[0]
+
+
+def refine_experts(
+    loss: ResidualLoss, delta: Tensor, unit_of: Tensor, masks: Tensor, alpha: Tensor, n_steps: int, watch: Watch
+) -> Tensor:
+    """Gradient steps on the weights of experts; the corrected D, (d,)."""
+    problem = GateLoss(loss, delta, unit_of, masks)
+
+    def project(point: Tensor) -> Tensor:
+        """To weights that are not negative and sum to at most one; the null expert has the rest."""
+        inside = point.clamp(min=0)
+        return torch.where(inside.sum(dim=1, keepdim=True) <= 1, inside, project_to_simplex(point))
+
+    return _descend(problem, alpha[None], project, n_steps, watch)
+
+
+def refine_mask(
+    loss: ResidualLoss, delta: Tensor, unit_of: Tensor, gates: Tensor, n_steps: int, watch: Watch
+) -> Tensor:
+    """Gradient steps on how far each unit is open, between 0 and 1; the corrected D, (d,)."""
+    return _descend(GateLoss(loss, delta, unit_of), gates[None], lambda point: point.clamp(0, 1), n_steps, watch)
+
+
+def refine_modules(loss: ResidualLoss, n_modules: int, n_steps: int, watch: Watch) -> Tensor:
+    """Gradient steps on all parameters of a few modules, above what is fixed; what they add to it, (d,)."""
+    project = keep_modules(loss.flat.modules, n_modules)
+    start = torch.zeros(1, loss.flat.n_parameters)
+    return run(HardThresholding(project, DECREASE), loss, start, n_steps, time.perf_counter, watch).point[0]
+
+
+def _descend(
+    problem: GateLoss, start: Tensor, project: Callable[[Tensor], Tensor], n_steps: int, watch: Watch
+) -> Tensor:
+    algorithm = HardThresholding(project, DECREASE)
+    solution = run(algorithm, problem, start, n_steps, time.perf_counter, watch)
+    return problem.correction(solution.point)[0]
