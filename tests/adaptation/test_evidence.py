@@ -15,34 +15,63 @@ from smatter.library.library import Library
 from smatter.tasks.support import Support
 
 
-def test_weights_are_a_softmax_of_losses() -> None:
-    losses = (0.5, 0.6, 0.9)
-    expected = torch.softmax(-torch.tensor(losses) / 0.1, dim=0)
-    assert Evidence.of(("a", "b", "c"), losses, 0.1).weights == pytest.approx(expected.tolist(), abs=1e-6)
-    assert Evidence.of(("a", "b", "c"), losses).temperature == 0.2
+def losses_of(*means: float, n_examples: int = 12, luck: float = 0.3) -> torch.Tensor:
+    """Losses of some examples by sources with these means."""
+    noise = torch.randn(len(means), n_examples, generator=torch.Generator().manual_seed(0))
+    noise = luck * (noise - noise.mean(dim=1, keepdim=True))
+    return torch.tensor(means)[:, None] + noise
+
+
+def test_weights_are_a_softmax_of_losses_in_standard_errors() -> None:
+    losses = losses_of(0.5, 0.6, 0.9).double()
+    evidence = Evidence.of(("a", "b", "c"), losses, 0.8)
+    errors = sorted(float((losses[other] - losses[0]).std() / math.sqrt(12)) for other in (1, 2))
+    assert evidence.error == pytest.approx(errors[0], abs=1e-9)
+    expected = torch.softmax(-losses.mean(dim=1) / (0.8 * evidence.error), dim=0)
+    assert evidence.weights == pytest.approx(expected.tolist(), abs=1e-4)
+    assert Evidence.of(("a", "b", "c"), losses).temperature == 1
+
+
+def test_the_scale_of_losses_does_not_matter() -> None:
+    losses = losses_of(0.5, 0.6, 0.9)
+    one, other = (Evidence.of(("a", "b", "c"), scale * losses) for scale in (1.0, 0.1))
+    assert one.weights == pytest.approx(other.weights, abs=1e-6)
+
+
+def test_more_examples_say_more() -> None:
+    few, many = (Evidence.of(("a", "b"), losses_of(0.5, 0.6, n_examples=n)) for n in (5, 100))
+    assert 0.5 < few.weights[0] < many.weights[0]
+
+
+def test_equal_sources_share() -> None:
+    losses = losses_of(0.5, 0.9)
+    assert Evidence.of(("a", "b", "c"), losses[[0, 0, 1]]).weights[:2] == pytest.approx((0.5, 0.5), abs=0.02)
+    assert Evidence.of(("a", "b"), losses[[0, 0]]).weights == (0.5, 0.5)
+    assert Evidence.of(("a",), losses[:1]).weights == (1.0,)
 
 
 def test_negligible_sources_are_left_out() -> None:
-    evidence = Evidence.of(("a", "b"), (0.1, 2.5))
+    evidence = Evidence.of(("a", "b"), losses_of(0.1, 2.5))
     assert evidence.weights == (1.0, 0.0) and evidence.mixture == Mixture.of({"a": 1.0})
-    assert Evidence.of(("a", "b"), (math.inf, 1.5)).weights == (0.0, 1.0)
+    for broken in (math.inf, math.nan):
+        assert Evidence.of(("a", "b", "c"), losses_of(broken, 1.5, 9.0)).weights == (0.0, 1.0, 0.0)
 
 
 def test_a_crowd_does_not_outvote_a_good_source() -> None:
     crowd = tuple(f"n{number}" for number in range(400))
-    evidence = Evidence.of(("good", *crowd), (0.3, *(0.6,) * 400))
-    assert evidence.weights[0] > 0.9 and default_temperature(400) < default_temperature(4) == 0.2
+    evidence = Evidence.of(("good", *crowd), losses_of(0.3, *(0.6,) * 400))
+    assert evidence.weights[0] > 0.9 and default_temperature(400) < default_temperature(4) == 1
 
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0, math.nan, math.inf])
 def test_impossible_temperatures_are_refused(temperature: float) -> None:
     with pytest.raises(InvalidSettings, match="temperature"):
-        Evidence.of(("a",), (1.0,), temperature)
+        Evidence.of(("a",), losses_of(1.0), temperature)
 
 
 def test_no_finite_loss_is_an_error() -> None:
     with pytest.raises(InvalidSupport, match="finite"):
-        Evidence.of(("a", "b"), (math.nan, math.inf))
+        Evidence.of(("a", "b"), losses_of(math.nan, math.inf))
 
 
 def test_losses_are_those_of_the_frozen_sources(task) -> None:

@@ -44,17 +44,17 @@ def test_order_of_examples_and_of_classes_does_not_matter(pooling: Pooling) -> N
     router = make_router(pooling=pooling, n_experts=2)
     features, labels = draw(20, N_FEATURES), torch.arange(5).repeat(4)
     order, names = torch.randperm(20, generator=torch.Generator().manual_seed(3)), torch.tensor([3, 0, 4, 1, 2])
-    before = router(ClassStatistics.of(features, labels, 5), descriptors(4), draw(4))
+    before = router(ClassStatistics.of(features, labels, 5), descriptors(4), draw(4, 9).abs())
     moved = ClassStatistics.of(features[order], names[labels[order]], 5)
-    assert_alike(router(moved, descriptors(4), draw(4)), before)
+    assert_alike(router(moved, descriptors(4), draw(4, 9).abs()), before)
 
 
 @pytest.mark.parametrize("tying", get_args(Tying))
 def test_order_of_sources_only_orders_their_weights(tying: Tying) -> None:
     router = make_router(tying=tying)
     order = torch.tensor([2, 0, 3, 1])
-    before = router(statistics(0), descriptors(4), draw(4))
-    after = router(statistics(0), descriptors(4)[order], draw(4)[order])
+    before = router(statistics(0), descriptors(4), draw(4, 9).abs())
+    after = router(statistics(0), descriptors(4)[order], draw(4, 9).abs()[order])
     torch.testing.assert_close(after.weights, before.weights[:, order], atol=1e-9, rtol=0)
     assert before.weights.shape == (1 if tying == "global" else N_MODULES, 4)
 
@@ -64,7 +64,7 @@ def test_equal_sources_share_and_any_number_of_sources_works() -> None:
     for n_sources in (1, 2, 16):
         weights = router(statistics(0), descriptors(n_sources)).weights
         assert weights.shape == (1, n_sources) and float(weights.sum()) == pytest.approx(1)
-    twins = router(statistics(0), descriptors(3)[[0, 1, 1, 2]], draw(3)[[0, 1, 1, 2]]).weights[0]
+    twins = router(statistics(0), descriptors(3)[[0, 1, 1, 2]], draw(3, 9).abs()[[0, 1, 1, 2]]).weights[0]
     assert float(twins[1]) == pytest.approx(float(twins[2]), abs=1e-12)
 
 
@@ -72,7 +72,7 @@ def test_without_evidence_only_descriptors_count_and_with_it_the_better_source_g
     router = make_router()
     alike = descriptors(1).expand(3, -1, -1)
     torch.testing.assert_close(router(statistics(0), alike).weights, torch.full((1, 3), 1 / 3).double())
-    told = router(statistics(0), alike, torch.tensor([1.0, 0.2, 1.0]))
+    told = router(statistics(0), alike, torch.tensor([[1.0, 0.9], [0.2, 0.1], [1.0, 1.1]]).double())
     assert float(told.trust) > 0 and told.weights.argmax() == 1
     assert float(router(statistics(0), alike).trust) == 0
 
@@ -91,7 +91,7 @@ def test_a_limit_on_sources_holds() -> None:
 
 def test_every_parameter_learns() -> None:
     router = make_router(tying="tied", n_experts=2).requires_grad_()
-    routing = router(statistics(0), descriptors(4), draw(4))
+    routing = router(statistics(0), descriptors(4), draw(4, 9).abs())
     ((routing.weights * draw(N_MODULES, 4, seed=5)).sum() + (routing.experts * draw(2, seed=6)).sum()).backward()
     for name, parameter in router.named_parameters():
         assert parameter.grad is not None and bool(parameter.grad.any()), name

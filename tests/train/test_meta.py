@@ -15,7 +15,8 @@ from smatter.tasks.probe import draw_probe
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.splits import Split
 from smatter.tasks.suite import Suite
-from smatter.train.meta import LOG, Curriculum, Series, draw_tasks, train_router
+from smatter.train.curriculum import Curriculum, Series
+from smatter.train.meta import LOG, draw_tasks, train_router
 from smatter.train.trainee import MetaSettings, MetaStep, Trainee, Validation
 
 SETTINGS = MetaSettings(RouterSettings(width=8, n_experts=2), n_steps=6, n_tasks=2, delta_rate=1e-2, validate_every=2)

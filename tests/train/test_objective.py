@@ -93,7 +93,7 @@ def test_without_evidence_the_support_set_passes_the_base_alone(
     monkeypatch.setattr(lab.live, "features", lambda inputs: passes.append(1) or features(inputs))
     assert encode(lab.live, prepared_support(lab.live, lab.episode)).losses is None and len(passes) == 1
     losses = encode(lab.live, prepared_support(lab.live, lab.episode), tiny_library.names).losses
-    assert losses is not None and losses.shape == (3,) and len(passes) == 2 + 3
+    assert losses is not None and losses.shape == (3, 9) and len(passes) == 2 + 3
 
 
 def test_units_cover_every_parameter_once(tiny_library: Library, tiny_suite: Suite) -> None:

@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from smatter.adaptation.live import LiveMixture, Rows
 from smatter.compose.mixture import Mixture
 from smatter.errors import InvalidSettings, InvalidSupport
+from smatter.route.evidence import difference_error
 
-TEMPERATURE = 0.2
+TEMPERATURE = 1.0
 CROWD = 4
 """Sources that the default temperature is meant for."""
 
@@ -27,35 +29,40 @@ class Evidence:
     Args:
         sources: names of the sources.
         losses: leave-one-out loss of each frozen source on the support set.
-        weights: softmax of minus the losses over the temperature; zero where negligible.
-        temperature: of the softmax.
+        weights: softmax of minus the losses, in units of temperature times error; zero where negligible.
+        error: standard error of the difference to the best source, the median over the others: what luck can do.
+        temperature: how many of these a source may be worse before its weight falls by e.
     """
 
     sources: tuple[str, ...]
     losses: tuple[float, ...]
     weights: tuple[float, ...]
+    error: float
     temperature: float
 
     @classmethod
-    def of(
-        cls,
-        sources: tuple[str, ...],
-        losses: tuple[float, ...],
-        temperature: float | None = None,
-    ) -> Evidence:
-        """Route by given losses; the temperature is `default_temperature` by default.
+    def of(cls, sources: Sequence[str], losses: Tensor, temperature: float | None = None) -> Evidence:
+        """Route by given losses.
 
-        >>> Evidence.of(("near", "far"), (0.1, 2.0)).weights
+        Args:
+            sources: names of the sources.
+            losses: of each example by each source, (n_sources, n_examples).
+            temperature: `default_temperature` by default.
+
+        >>> Evidence.of(("near", "far"), torch.tensor([[0.1, 0.2, 0.1], [2.0, 1.9, 2.2]])).weights
         (1.0, 0.0)
         """
         temperature = default_temperature(len(sources)) if temperature is None else temperature
         check_temperature(temperature)
-        usable = torch.tensor(losses, dtype=torch.float64).nan_to_num(nan=torch.inf, posinf=torch.inf)
+        means = losses.double().mean(dim=1)
+        usable = means.nan_to_num(nan=torch.inf, posinf=torch.inf)
         if not bool(torch.isfinite(usable).any()):
             raise InvalidSupport("no source gives a finite loss on these examples: check the inputs and the sources")
-        weights = torch.softmax(-usable / temperature, dim=0)
+        error = float(difference_error(losses.double()))
+        weights = torch.softmax(-usable / (temperature * error), dim=0)
         weights = torch.where(weights < NEGLIGIBLE, 0.0, weights)
-        return cls(sources, losses, tuple((weights / weights.sum()).tolist()), temperature)
+        weights = weights / weights.sum()
+        return cls(tuple(sources), tuple(means.tolist()), tuple(weights.tolist()), error, temperature)
 
     @property
     def best(self) -> str:
@@ -81,7 +88,7 @@ def gather_evidence(
     live: LiveMixture,
     rows: Rows,
     temperature: float | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> Evidence:
     """One forward pass for each source of the library.
 
@@ -98,26 +105,25 @@ def gather_evidence(
 
 
 def source_losses(
-    live: LiveMixture, rows: Rows, sources: Sequence[str], progress: Callable[[int], None] | None = None
-) -> tuple[float, ...]:
-    """The leave-one-out loss of each of some frozen sources."""
+    live: LiveMixture, rows: Rows, sources: Sequence[str], progress: Callable[[int], None] = lambda _: None
+) -> Tensor:
+    """The leave-one-out loss of each example by each of some frozen sources, (n_sources, n_examples)."""
     losses = []
     for name in sources:
         live.compose(Mixture.of({name: 1.0}))
-        losses.append(live.loss(rows))
-        if progress:
-            progress(1)
-    return tuple(losses)
+        losses.append(rows.losses(live.features(rows.inputs)))
+        progress(1)
+    return torch.stack(losses).double()
 
 
 def default_temperature(n_sources: int) -> float:
-    """0.2 for up to four sources, lower for more: a crowd of mediocre sources must not outvote a good one.
+    """One standard error for up to four sources, less for more: a crowd must not outvote a good source.
 
     Beside one good source, R mediocre ones together weigh R exp(-difference / temperature); lowering the temperature
     like 1 / log R holds that sum down.
 
     >>> default_temperature(4), round(default_temperature(20), 4)
-    (0.2, 0.0766)
+    (1.0, 0.3832)
     """
     return TEMPERATURE / (1 + math.log(max(n_sources, CROWD) / CROWD))
 
@@ -125,4 +131,4 @@ def default_temperature(n_sources: int) -> float:
 def check_temperature(temperature: float | None) -> None:
     """Refuse what is no temperature; None is the default one."""
     if temperature is not None and not 0 < temperature < math.inf:  # also rejects NaN
-        raise InvalidSettings(f"temperature {temperature} is not a positive number: 0.2 is a good start")
+        raise InvalidSettings(f"temperature {temperature} is not a positive number: 1 is a good start")

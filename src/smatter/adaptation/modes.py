@@ -115,7 +115,7 @@ def route_task(
     encoded = encode(live, support, sources if settings.evidence else (), progress=progress)
     evidence = None
     if encoded.losses is not None:
-        evidence = Evidence.of(sources, tuple(encoded.losses.tolist()), settings.temperature)
+        evidence = Evidence.of(sources, encoded.losses, settings.temperature)
     routing = _by_evidence(evidence) if trained is None else ask(live, trained, encoded)
     weights = _limited(routing.weights.double(), settings.max_sources)
     flat = FlatView(live)
@@ -156,7 +156,7 @@ def ask(live: LiveMixture, trained: TrainedRouter, encoded: Encoded) -> Routing:
     sources = live.library.names
     usable = torch.ones(len(sources), dtype=torch.bool)
     if encoded.losses is not None:
-        usable = encoded.losses.isfinite()
+        usable = encoded.losses.isfinite().all(dim=1)
     names = [name for name, is_usable in zip(sources, usable.tolist(), strict=True) if is_usable]
     losses = None if encoded.losses is None else encoded.losses[usable]
     routing: Routing = trained.router(encoded.statistics, trained.describe(live, names), losses)
@@ -168,7 +168,9 @@ def ask(live: LiveMixture, trained: TrainedRouter, encoded: Encoded) -> Routing:
 def _by_evidence(evidence: Evidence | None) -> Routing:
     if evidence is None:
         raise InvalidSettings("without a router there is nothing but evidence to go by: give a router")
-    return Routing(torch.tensor([evidence.weights], dtype=torch.float64), torch.zeros(0), torch.zeros(0), torch.ones(()))
+    return Routing(
+        torch.tensor([evidence.weights], dtype=torch.float64), torch.zeros(0), torch.zeros(0), torch.ones(())
+    )
 
 
 def _limited(weights: Tensor, max_sources: int | None) -> Tensor:

@@ -21,7 +21,7 @@ class Encoded:
 
     Args:
         statistics: of its support set, in the base's features.
-        losses: leave-one-out loss of each source, (n_sources,), where evidence was asked for.
+        losses: leave-one-out loss of each example by each source, (n_sources, n_examples), where it was asked for.
     """
 
     statistics: ClassStatistics
@@ -32,7 +32,7 @@ def encode(
     live: LiveMixture,
     support: Support,
     sources: Sequence[str] = (),
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> Encoded:
     """One forward pass of the base, and one of each source whose evidence is wanted.
 
@@ -47,8 +47,7 @@ def encode(
     statistics = ClassStatistics.of(features, torch.tensor(support.labels), len(support.class_names))
     if not sources:
         return Encoded(statistics, None)
-    losses = source_losses(live, live.rows(support), sources, progress)
-    return Encoded(statistics, torch.tensor(losses, dtype=torch.float64))
+    return Encoded(statistics, source_losses(live, live.rows(support), sources, progress))
 
 
 def as_mixture(live: LiveMixture, weights: Tensor, sources: Sequence[str]) -> Mixture:

@@ -36,7 +36,7 @@ class SolverSettings:
     Args:
         start: where the weights begin: at the best of evidence routing, the best single source and equal weights; or
             at equal weights whatever is best.
-        temperature: of evidence routing; by default 0.2, lower for more than four sources.
+        temperature: of evidence routing, in standard errors; by default 1, lower for more than four sources.
         per_module: weights for each module instead of one for all.
         max_sources: the most sources with weight; those of most weight at the start are kept.
         pull: towards equal weights, in examples: 1 weighs as much as one example more, 0 trusts the given ones alone.
@@ -117,7 +117,7 @@ def solve_network(
     support: Support,
     settings: SolverSettings | None = None,
     generator: torch.Generator | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> NetworkSolution:
     """Find weights, and a residual if asked for, that recognise each support example from the others.
 
@@ -133,14 +133,14 @@ def solve_network(
 
 
 def solve_live(
-    live: LiveMixture, rows: Rows, settings: SolverSettings, progress: Callable[[int], None] | None = None
+    live: LiveMixture, rows: Rows, settings: SolverSettings, progress: Callable[[int], None] = lambda _: None
 ) -> NetworkSolution:
     """As `solve_network`, for a network that is in memory already."""
     begin = time.perf_counter()
     losses: list[float] = []
 
     def watch(loss: float) -> None:
-        if progress and losses:
+        if losses:
             progress(1)
         losses.append(loss)
 

@@ -30,7 +30,7 @@ Replace = Annotated[bool, typer.Option("--replace", help="Overwrite an existing 
 Temperature = Annotated[
     float | None,
     typer.Option(
-        help="Of evidence routing: lower trusts the best source more. By default 0.2, lower above four sources."
+        help="Of evidence routing, in standard errors: lower trusts the best source more. By default 1, less for many."
     ),
 ]
 MaxSources = Annotated[

@@ -6,7 +6,7 @@ import traceback
 
 import typer
 
-from smatter.cli import adapt, compose, demo, library, suite
+from smatter.cli import adapt, compose, demo, library, suite, train
 from smatter.errors import SmatterError
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app.add_typer(library.app, name="library")
 app.command("compose")(compose.compose)
 app.command("solve")(adapt.solve)
 app.command("adapt")(adapt.adapt)
+app.command("train")(train.train)
 app.add_typer(suite.app, name="suite")
 app.command("demo")(demo.demo)
 

@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import typer
 
@@ -44,17 +44,29 @@ def human_size(n_bytes: int) -> str:
     return f"{n_bytes / 1e3:.1f} kB"
 
 
+class Advance(Protocol):
+    """Moves a bar by some bytes or steps, and may change the words beside it."""
+
+    def __call__(self, amount: int, words: str = "", /) -> None:
+        """Move on."""
+
+
 @contextmanager
-def progress_bar(label: str, total: int, in_bytes: bool = True) -> Iterator[Callable[[int], None]]:
+def progress_bar(label: str, total: int, in_bytes: bool = True) -> Iterator[Advance]:
     """A bar over bytes or steps on standard error, when that is a terminal."""
     if not sys.stderr.isatty():
-        yield lambda _: None
+        yield lambda _, __="": None
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     amount = DownloadColumn() if in_bytes else MofNCompleteColumn()
-    columns = TextColumn("{task.description}"), BarColumn(), amount, TimeRemainingColumn()
+    words = TextColumn("{task.fields[words]}")
+    columns = TextColumn("{task.description}"), BarColumn(), amount, TimeRemainingColumn(), words
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(label, total=total)
-        yield lambda n_bytes: progress.update(task, advance=n_bytes)
+        task = progress.add_task(label, total=total, words="")
+
+        def advance(amount: int, words: str = "", /) -> None:
+            progress.update(task, advance=amount, words=words)
+
+        yield advance

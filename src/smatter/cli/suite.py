@@ -162,7 +162,7 @@ def freeze(
     if output.exists() and not replace:
         raise AlreadyExists(f"{output} exists already; choose another name, or say --replace")
     settings = _settings(split, role, way, shot, query, domains, ood_fraction, domain)
-    shifts = _shifts(shift)
+    shifts = parse_shift_options(shift)
     with _told(as_json) as told:
         suite = _open(where, ood, side)
     tasks = _tasks(suite, settings, seed, shifts, name or output.stem, n_tasks)
@@ -207,7 +207,7 @@ def task(
     if output is not None:
         check_free(output, replace and is_task(output))
     settings = _settings(split, role, way, shot, query, domains, ood_fraction, domain)
-    shifts = _shifts(shift)
+    shifts = parse_shift_options(shift)
     with _told(as_json) as told:
         suite = _open(where, ood, side)
     tasks = read_list(file, suite) if file else _tasks(suite, settings, seed, shifts, "task", index + 1)
@@ -271,7 +271,7 @@ def _range(text: str, option: str) -> "Range":
         raise InvalidSuite(f"{option} {text[:80]!r} is neither a number nor a range such as 5-20") from None
 
 
-def _shifts(texts: list[str] | None) -> "tuple[Shift, ...]":
+def parse_shift_options(texts: list[str] | None) -> "tuple[Shift, ...]":
     """`label-noise:rate=.2,kind=pairs` as shifts."""
     from smatter.tasks.shifts.catalogue import parse_shifts
 

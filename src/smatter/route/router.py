@@ -1,10 +1,11 @@
 """The amortised router: a support set's statistics to weights of sources and of residual experts.
 
-    rho_r = sum_g a_g(T) v(m_rg)  -  beta(T) loss_r,          w = softmax(rho)
+    rho_r = sum_g a_g(T) v(m_rg)  -  beta(T) z_r,          w = softmax(rho)
 
 a_g(T) says how much the task is like group g of the probe set, in the base's feature space; m_rg is what source r's
-features make of that group (`describe`), relative to the base; loss_r is the evidence, where there is any. No parameter
-belongs to a source, so sources may come and go (multi-source paper, section 6).
+features make of that group (`describe`), relative to the base; z_r is the evidence, where there is any: by how many
+standard errors the source's loss is above the best one's. No parameter belongs to a source, so sources may come and go
+(multi-source paper, section 6).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from torch.nn.functional import normalize, softplus
 from smatter.algebra.maps import WeightMap, straight_through_top, to_simplex
 from smatter.errors import InvalidSettings
 from smatter.route.descriptor import N_MOMENTS
+from smatter.route.evidence import difference_error
 from smatter.route.summary import ClassStatistics, Pooling, Summary, linear
 
 Tying = Literal["global", "tied", "per-module"]
@@ -134,7 +136,7 @@ class Router(nn.Module):
         Args:
             task: class statistics of its support set, in the base's features.
             descriptors: of the sources less that of the base, (n_sources, n_groups, N_MOMENTS).
-            losses: leave-one-out loss of each source, if there is evidence; (n_sources,).
+            losses: leave-one-out loss of each example by each source, if there is evidence; (n_sources, n_examples).
         """
         own = self._standard(task)
         vector = self.summary(own)
@@ -150,8 +152,10 @@ class Router(nn.Module):
         if losses is None:
             trust = torch.zeros_like(trust)
         else:
+            means = losses.mean(dim=1)
+            excess = ((means - means.min()) / difference_error(losses)).clamp(max=LARGEST_EXCESS).to(scores)
             trust = TRUST_SCALE * trust
-            scores = scores - trust * (losses - losses.mean()).to(scores)
+            scores = scores - trust * excess
         weights = to_simplex(scores, self.settings.weight_map)
         if self.settings.max_sources:
             weights = straight_through_top(weights, self.settings.max_sources)
@@ -170,15 +174,17 @@ class Router(nn.Module):
 
 N_SHAPE = 3
 N_FACTS = N_SHAPE + 5
-TRUST_SCALE = 10.0
-"""So that evidence counts as at temperature 0.1 or so before anything was learnt."""
+TRUST_SCALE = 2.0
+"""So that evidence counts about as in evidence routing before anything was learnt."""
+
+LARGEST_EXCESS = 30.0
+"""Worse than the best by so many standard errors is as bad as can be."""
 
 
 def _facts(shape: Tensor, losses: Tensor | None) -> Tensor:
     """What decides how much evidence and descriptors count: the task's shape, and how the losses lie; (N_FACTS,)."""
     if losses is None:
         return torch.cat([shape, shape.new_zeros(5)])
-    known = losses.to(shape)
-    count = torch.as_tensor(len(known)).to(shape).log()
-    least, spread = known.min(), known.std(correction=0)
-    return torch.cat([shape, torch.stack([shape.new_tensor(1.0), known.mean(), least, spread, count])])
+    means, error = losses.mean(dim=1).to(shape), difference_error(losses).to(shape)
+    count = torch.as_tensor(len(means)).to(shape).log()
+    return torch.cat([shape, torch.stack([shape.new_tensor(1.0), means.mean(), means.min(), error.log(), count])])

@@ -16,39 +16,12 @@ import torch
 from torch import Tensor
 
 from smatter.tasks.episode import Episode
-from smatter.tasks.lists import TaskList
+from smatter.train.curriculum import Curriculum, Series
 from smatter.train.log import Log
 from smatter.train.state import keep, resume
 from smatter.train.trainee import MetaSettings, MetaStep, Trainee, Validation
 
 STATE, LOG = "state.safetensors", "log.jsonl"
-
-
-@dataclass(frozen=True)
-class Series:
-    """Tasks of one kind, and how often they are drawn in proportion to others."""
-
-    tasks: TaskList
-    share: float
-
-
-@dataclass(frozen=True)
-class Curriculum:
-    """What a router learns from, and what it is judged by.
-
-    Args:
-        training: kinds of tasks.
-        validation: tasks of classes that are not trained on; each list is used whole.
-    """
-
-    training: tuple[Series, ...]
-    validation: tuple[TaskList, ...] = ()
-
-    @property
-    def key(self) -> str:
-        """Tells curricula apart."""
-        lists = [[each.tasks.name, each.tasks.sampler.seed, each.share] for each in self.training]
-        return json.dumps([lists, [[each.name, each.sampler.seed, len(each)] for each in self.validation]])
 
 
 def draw_tasks(series: Sequence[Series], settings: MetaSettings, step: int) -> list[Episode]:

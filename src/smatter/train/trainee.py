@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -72,6 +72,10 @@ class MetaSettings:
             raise InvalidSettings("steps, tasks and rates must be positive: mend the training settings")
         if not (0 < self.expert_share <= 1 and 0 <= self.evidence_share <= 1):
             raise InvalidSettings("the shares of experts and evidence must lie between 0 and 1")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As router.json holds them."""
+        return asdict(self)
 
     def allowed_share(self, step: int) -> float:
         """What an expert may change at a step: everything at first, `expert_share` after most of the steps."""

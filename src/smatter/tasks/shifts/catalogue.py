@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -84,4 +84,5 @@ def _parse(table: Mapping[str, str | int | float]) -> Shift:
     try:
         return SHIFTS[str(name)](**settings)
     except TypeError:
-        raise InvalidSuite(f"shift {name!r} does not take {', '.join(settings)[:200]}: freeze the list again") from None
+        known = ", ".join(field.name for field in fields(SHIFTS[str(name)]))
+        raise InvalidSuite(f"shift {name!r} does not take {', '.join(settings)[:200]}: it takes {known}") from None

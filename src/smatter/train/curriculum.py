@@ -1,0 +1,137 @@
+"""What a router learns from, and what it is judged by, for any suite with enough classes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from smatter.tasks.lists import MAX_TASKS, TaskList
+from smatter.tasks.sampler import Range, Sampler, SamplerSettings
+from smatter.tasks.shifts.catalogue import Shift, table_of
+from smatter.tasks.shifts.labels import LabelNoise
+from smatter.tasks.splits import Split
+from smatter.tasks.suite import Suite
+
+
+@dataclass(frozen=True)
+class Form:
+    """What tasks of a kind look like; none has more examples than a network takes at once.
+
+    Args:
+        name: for people.
+        n_shot: support examples of a class.
+        n_query: query examples of a class.
+        n_way: classes.
+        share: how often, in proportion to others.
+        shifts: what is wrong with them.
+    """
+
+    name: str
+    n_shot: int
+    n_query: int
+    n_way: Range
+    share: float = 1.0
+    shifts: tuple[Shift, ...] = ()
+
+
+FORMS = (
+    Form("one-shot", 1, 5, (5, 10)),
+    Form("two-shot", 2, 4, (5, 10)),
+    Form("five-shot", 5, 3, (5, 8), 0.6),
+    Form("wrong-labels", 5, 3, (5, 8), 0.6, (LabelNoise(0.2),)),
+)
+"""Most where evidence is weak, for there a router can be better than evidence."""
+
+VARIED_FORMS = FORMS[1:3]
+
+MIXED_SHARE = 0.4
+"""Of the tasks whose classes come from several domains."""
+
+VARIED_SHARE = 0.5
+"""Of the tasks that are varied, where experts are to learn variants."""
+
+VALIDATION_SEED = 1_000_003
+"""Other tasks than those of the frozen lists."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """Tasks of one kind, and how often they are drawn in proportion to others."""
+
+    tasks: TaskList
+    share: float
+
+
+@dataclass(frozen=True)
+class Curriculum:
+    """What a router learns from, and what it is judged by.
+
+    Args:
+        training: kinds of tasks.
+        validation: tasks of classes that are not trained on; each list is used whole.
+    """
+
+    training: tuple[Series, ...]
+    validation: tuple[TaskList, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Tells curricula apart."""
+        lists = [(each.tasks, each.share) for each in self.training] + [(each, len(each)) for each in self.validation]
+        return json.dumps([[_key(tasks), number] for tasks, number in lists])
+
+
+def make_curriculum(
+    suite: Suite, shifts: Sequence[Shift] = (), variants: Sequence[Shift] = (), n_validation: int = 4, seed: int = 0
+) -> Curriculum:
+    """Tasks with few examples and with wrong labels, from one domain and from several.
+
+    Args:
+        suite: where from: classes of its router split train, those of its validation split judge.
+        shifts: what is done to every task.
+        variants: what else is done, one at a time, to a share of the tasks; for residual experts to learn.
+        n_validation: validation tasks of each kind.
+        seed: of the tasks.
+    """
+    kinds = {"single": (1, 1)}
+    if sum(domain.role == "id" for domain in suite.domains) >= 3:
+        kinds["mixed"] = (2, 3)
+    training, validation = [], []
+    for kind, n_domains in kinds.items():
+        share = MIXED_SHARE if kind == "mixed" else 1 - MIXED_SHARE
+        for form in FORMS:
+            training.append(Series(_tasks(suite, kind, n_domains, form, "router", seed, shifts), share * form.share))
+            validation.append(
+                _tasks(suite, kind, n_domains, form, "validation", VALIDATION_SEED + seed, shifts, n_validation)
+            )
+    plain = sum(each.share for each in training)
+    for number, variant in enumerate(variants):
+        for form in VARIED_FORMS:
+            share = plain * VARIED_SHARE / (1 - VARIED_SHARE) / (len(VARIED_FORMS) * len(variants))
+            all_shifts = (variant, *shifts)
+            name = f"variant-{number}"
+            training.append(Series(_tasks(suite, name, (1, 1), form, "router", seed, all_shifts), share))
+            validation.append(
+                _tasks(suite, name, (1, 1), form, "validation", VALIDATION_SEED + seed, all_shifts, n_validation)
+            )
+    return Curriculum(tuple(training), tuple(validation))
+
+
+def _tasks(
+    suite: Suite,
+    kind: str,
+    n_domains: Range,
+    form: Form,
+    split: Split,
+    seed: int,
+    shifts: Sequence[Shift],
+    n_tasks: int = MAX_TASKS,
+) -> TaskList:
+    settings = SamplerSettings(split, "id", form.n_way, (form.n_shot, form.n_shot), form.n_query, n_domains)
+    return TaskList(f"{kind}-{form.name}", Sampler(suite, settings, seed), n_tasks, (*form.shifts, *shifts))
+
+
+def _key(tasks: TaskList) -> list[object]:
+    sampler = tasks.sampler
+    return [sampler.suite.digest, sampler.settings.key, sampler.seed, [table_of(shift) for shift in tasks.shifts]]
