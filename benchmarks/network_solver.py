@@ -47,7 +47,7 @@ Scores = dict[str, list[float]]
 def accuracy(live: LiveMixture, episode: Episode, recipe: Recipe) -> float:
     """Percent of the queries that the prototype head of a recipe's network gets right."""
     live.compose(recipe.mixture, recipe.residual)
-    predicted = Adapted(live, episode.support, recipe, None, 0.0).predict(episode.queries).probabilities.argmax(dim=1)
+    predicted = Adapted(live, episode.support, recipe).predict(episode.queries).probabilities.argmax(dim=1)
     return 100 * float((predicted == episode.labels).double().mean())
 
 

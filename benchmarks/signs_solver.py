@@ -21,12 +21,11 @@ os.environ |= PLAIN_PROCESS
 
 import torch
 
-from smatter.adaptation.episodes import episode_rows
+from smatter.adaptation.episodes import episode_rows, prepared_support
 from smatter.adaptation.evidence import gather_evidence
 from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.network_loss import MixtureLoss
 from smatter.adaptation.solver import SolverSettings, solve_live
-from smatter.backbones.heads import class_sums, prototype_logits
 from smatter.compose.mixture import Mixture
 from smatter.library.library import open_library
 from smatter.scores.intervals import mean_interval, paired_difference
@@ -34,7 +33,6 @@ from smatter.solve.frank_wolfe import FrankWolfe, uniform
 from smatter.solve.loop import run
 from smatter.tasks.lists import TaskList
 from smatter.tasks.open import SHIPPED, open_list
-from smatter.tasks.support import Support
 
 NAME = "signs_solver"
 KINDS, SHOTS = ("id", "ood", "mixed"), (1, 2, 5)
@@ -61,24 +59,20 @@ def tasks(kind: str, shots: int) -> TaskList:
 def score(kind: str, shots: int, index: int) -> Scores:
     """Accuracy of every method on one task, in percent."""
     network = live()
-    library, prepare = network.library, network.pictures
+    library = network.library
     episode = tasks(kind, shots).episode(index)
-    support, queries = prepare(episode.support.inputs), prepare(episode.query.inputs)
-    labels, truth = torch.from_numpy(episode.support.labels), torch.from_numpy(episode.query.labels)
+    queries = episode_rows(network, episode)
 
     def accuracy(mixture: Mixture) -> float:
         network.compose(mixture)
-        features = network.features({"pixel_values": torch.cat([support, queries])})
-        prototypes = class_sums(features[: len(support)], labels, episode.n_way)
-        predicted = prototype_logits(features[len(support) :], prototypes).argmax(dim=1)
-        return 100 * float((predicted == truth).double().mean())
+        return 100 * queries.accuracy(network.features(queries.inputs))
 
-    rows = network.rows(Support.of(support, labels))
+    rows = network.rows(prepared_support(network, episode))
     evidence = gather_evidence(network, rows)
     singles = {name: accuracy(Mixture.of({name: 1.0})) for name in library.names}
     scores = {f"source {name}": value for name, value in singles.items()}
     if index % HULL_EVERY == 0:
-        hull = MixtureLoss(network, episode_rows(network, episode))
+        hull = MixtureLoss(network, queries)
         start = uniform(1, 1, len(library.names), torch.zeros(1, dtype=torch.float64))
         best = run(FrankWolfe(1e-3, "vanilla"), hull, start, HULL_STEPS).point
         scores[HULL] = accuracy(hull.mixture(best))

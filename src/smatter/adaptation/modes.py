@@ -52,7 +52,7 @@ class ModeSettings:
     evidence: bool = True
     max_sources: int | None = None
     n_steps: int = 3
-    pull: float = 1.0
+    pull: float = 0.5
     tune: Tuned = "experts"
     n_modules: int = 1
     temperature: float | None = None

@@ -31,7 +31,7 @@ class MixtureLoss:
         per_module: a row of weights for each module, in the partition's order, instead of one for all.
         residual: a fixed correction on top, if any.
         pull: how strong it is, in examples.
-        center: weights that it pulls to, (n_blocks, n_sources); the plain average by default.
+        center: weights that it pulls to, (n_sources,) or (n_blocks, n_sources); the plain average by default.
     """
 
     is_convex = False

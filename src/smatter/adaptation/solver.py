@@ -34,12 +34,12 @@ class SolverSettings:
     """What the solver does.
 
     Args:
-        start: where the weights begin: at the best of evidence routing, the best single source and equal weights; or
-            at equal weights whatever is best.
+        start: where the weights begin: at those of evidence routing, or at equal ones.
         temperature: of evidence routing, in standard errors; by default 1, lower for more than four sources.
         per_module: weights for each module instead of one for all.
         max_sources: the most sources with weight; those of most weight at the start are kept.
-        pull: towards equal weights, in examples: 1 weighs as much as one example more, 0 trusts the given ones alone.
+        pull: towards where the weights begin, in examples: 1 weighs as much as one example more, 0 trusts the given
+            ones alone.
         n_steps: Frank-Wolfe steps, each one backward pass and a few forward passes.
         n_elements: corrected elements of a residual; none by default.
         n_modules: modules of a residual that corrects whole modules; none by default.
@@ -52,7 +52,7 @@ class SolverSettings:
     temperature: float | None = None
     per_module: bool = False
     max_sources: int | None = None
-    pull: float = 1.0
+    pull: float = 0.5
     n_steps: int = 10
     n_elements: int | None = None
     n_modules: int | None = None
@@ -145,8 +145,9 @@ def solve_live(
         losses.append(loss)
 
     evidence = gather_evidence(live, rows, settings.temperature, progress)
-    problem = MixtureLoss(live, rows, settings.per_module, pull=settings.pull)
-    start = _start(problem, evidence, settings)
+    begin_at = _start(evidence, settings)
+    problem = MixtureLoss(live, rows, settings.per_module, pull=settings.pull, center=begin_at)
+    start = begin_at.expand(1, problem.n_blocks, -1)
     allowed = _preferred(evidence, settings.max_sources).expand_as(start)
     algorithm = FrankWolfe(settings.tolerance, "vanilla", "line search", allowed)
     solution = run(
@@ -171,22 +172,12 @@ def solve_live(
     )
 
 
-def _start(problem: MixtureLoss, evidence: Evidence, settings: SolverSettings) -> Tensor:
-    """Where the weights begin, (1, n_blocks, n_sources)."""
-    n_sources = len(evidence.sources)
-
-    def spread(row: Tensor) -> Tensor:
-        return row.expand(1, problem.n_blocks, n_sources).clone()
-
+def _start(evidence: Evidence, settings: SolverSettings) -> Tensor:
+    """Where the weights begin, (n_sources,)."""
     preferred = _preferred(evidence, settings.max_sources).double()
-    equal = spread(preferred / preferred.sum())
-    if settings.start == "uniform":
-        return equal
-    routed = preferred * torch.tensor(evidence.weights, dtype=torch.float64)
-    single = torch.zeros(n_sources, dtype=torch.float64)
-    single[evidence.sources.index(evidence.best)] = 1.0
-    candidates = [spread(routed / routed.sum()), spread(single), equal]
-    return min(candidates, key=lambda point: float(problem.value(point)))
+    if settings.start == "evidence":
+        preferred = preferred * torch.tensor(evidence.weights, dtype=torch.float64)
+    return preferred / preferred.sum()
 
 
 def _preferred(evidence: Evidence, max_sources: int | None) -> Tensor:
