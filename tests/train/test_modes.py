@@ -154,6 +154,22 @@ def test_what_cannot_be_is_refused(tiny_library: Library, tiny_suite: Suite, tra
         smatter.adapt(tiny_library, support, replace(trained, base="0" * 64))
 
 
+def test_private_weights_vary_and_need_a_router(live, tiny_suite: Suite, trained: TrainedRouter) -> None:
+    support = task(live, tiny_suite)
+    settings = ModeSettings(epsilon=1.0)
+    one, other = (route_task(live, support, trained, settings) for _ in range(2))
+    assert one.path != other.path and sum(one.path[0]) == pytest.approx(1)
+    assert one.residual is None and one.evidence is None and "private" in one.notes[0]
+    calm = route_task(live, support, trained, replace(settings, epsilon=1e6))
+    again = route_task(live, support, trained, replace(settings, epsilon=1e6))
+    assert calm.path[0] == pytest.approx(again.path[0], abs=0.02)
+    for wrong in ({"epsilon": 0.0}, {"epsilon": 1.0, "delta": 2.0}, {"epsilon": 1.0, "mode": "gradient-free"}):
+        with pytest.raises(InvalidSettings):
+            ModeSettings(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidSettings, match="need a router"):
+        route_task(live, support, None, settings)
+
+
 def test_a_source_that_gives_no_number_gets_no_weight(
     live, tiny_suite: Suite, trained: TrainedRouter, monkeypatch
 ) -> None:

@@ -5,6 +5,7 @@ Without a router, evidence takes its place (multi-source paper, section 6).
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -23,7 +24,9 @@ from smatter.algebra.simplex import hard_mask
 from smatter.compose.mixture import Mixture
 from smatter.compose.residual import Residual
 from smatter.errors import InvalidSettings
+from smatter.route.private import noise_scale, release
 from smatter.route.router import Routing
+from smatter.route.summary import ClassStatistics
 from smatter.solve.loop import State
 from smatter.tasks.support import Support
 
@@ -46,6 +49,8 @@ class ModeSettings:
             few modules.
         n_modules: how many modules, where these are tuned.
         temperature: of evidence, where there is no router.
+        epsilon: releases weights that are differentially private in the examples; no evidence, experts or refinement.
+        delta: the probability with which that may fail.
     """
 
     mode: Mode = "no-adapt"
@@ -56,9 +61,15 @@ class ModeSettings:
     tune: Tuned = "experts"
     n_modules: int = 1
     temperature: float | None = None
+    epsilon: float | None = None
+    delta: float = 1e-5
 
     def __post_init__(self) -> None:
         check_temperature(self.temperature)
+        if self.epsilon is not None:
+            noise_scale(1.0, self.epsilon, self.delta)  # refuses what is no privacy
+            if self.mode != "no-adapt":
+                raise InvalidSettings("a refinement looks at the examples again, which no noise covers: use no-adapt")
         for name, choice in {"mode": Mode, "tune": Tuned}.items():
             if getattr(self, name) not in get_args(choice):
                 raise InvalidSettings(f"unknown {name} {getattr(self, name)!r}: use {', '.join(get_args(choice))}")
@@ -67,7 +78,8 @@ class ModeSettings:
 
     def n_units(self, n_sources: int) -> int:
         """How often `progress` is called at most."""
-        return (n_sources if self.evidence else 0) + (self.n_steps if self.mode != "no-adapt" else 0)
+        has_evidence = self.evidence and self.epsilon is None
+        return (n_sources if has_evidence else 0) + (self.n_steps if self.mode != "no-adapt" else 0)
 
 
 @dataclass(frozen=True)
@@ -112,6 +124,8 @@ def route_task(
         progress: told each source and each step.
     """
     sources = live.library.names
+    if settings.epsilon is not None:
+        return _private(live, support, trained, settings.epsilon, settings)
     encoded = encode(live, support, sources if settings.evidence else (), progress=progress)
     evidence = None
     if encoded.losses is not None:
@@ -163,6 +177,26 @@ def ask(live: LiveMixture, trained: TrainedRouter, encoded: Encoded) -> Routing:
     weights = routing.weights.new_zeros(len(routing.weights), len(sources))
     weights[:, usable] = routing.weights
     return Routing(weights, routing.experts, routing.attention, routing.trust)
+
+
+def _private(
+    live: LiveMixture, support: Support, trained: TrainedRouter | None, epsilon: float, settings: ModeSettings
+) -> Routed:
+    """Each example is routed alone, and the mean of their weights released with noise; see `route.private`."""
+    if trained is None or trained.router.settings.tying != "global":
+        raise InvalidSettings("private weights need a router with one row of weights: train one with --tying global")
+    sources = live.library.names
+    live.compose(Mixture.of({live.library.manifest.base: 1.0}))
+    features = live.features(live.prepare(support.inputs, support.kind))
+    descriptors, alone = trained.describe(live, sources), torch.zeros(1, dtype=torch.int64)
+    points = [trained.router(ClassStatistics.of(row[None], alone, 1), descriptors).weights[0] for row in features]
+    generator = torch.Generator().manual_seed(secrets.randbits(63))
+    released = release(torch.stack(points), epsilon, settings.delta, generator)
+    weights = _limited(released[None], settings.max_sources)
+    mixture = _active(as_mixture(live, weights, sources))
+    live.compose(mixture)
+    note = f"weights are ({epsilon:g}, {settings.delta:g})-differentially private; predictions still use the examples"
+    return Routed(mixture, None, None, {}, (), (), (tuple(weights[0].tolist()),), (note,))
 
 
 def _by_evidence(evidence: Evidence | None) -> Routing:

@@ -62,6 +62,9 @@ def adapt(
     tune: Annotated[Tuned, typer.Option("--tune", help="What gradient steps change.")] = "experts",
     temperature: Temperature = None,
     head: HeadOption = "prototype",
+    private: Annotated[
+        float | None, typer.Option(metavar="EPSILON", help="Make the weights differentially private, delta 1e-5.")
+    ] = None,
     cache: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Keep the result there, and find it again for the same task.")
     ] = None,
@@ -71,7 +74,7 @@ def adapt(
     """Weight the sources for a few labelled examples: by a trained router, or by how well each explains them."""
     from smatter.adaptation.modes import ModeSettings
 
-    settings = ModeSettings(mode, evidence, max_sources, steps, tune=tune, temperature=temperature)
+    settings = ModeSettings(mode, evidence, max_sources, steps, tune=tune, temperature=temperature, epsilon=private)
     _show(folder, output, _adapted(folder, support, output, replace, settings, head, router, cache), as_json)
 
 

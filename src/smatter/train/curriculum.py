@@ -22,7 +22,7 @@ class Form:
         name: for people.
         n_shot: support examples of a class.
         n_query: query examples of a class.
-        n_way: classes.
+        n_way: classes; fewer where no domain has as many.
         share: how often, in proportion to others.
         shifts: what is wrong with them.
     """
@@ -128,7 +128,9 @@ def _tasks(
     shifts: Sequence[Shift],
     n_tasks: int = MAX_TASKS,
 ) -> TaskList:
-    settings = SamplerSettings(split, "id", form.n_way, (form.n_shot, form.n_shot), form.n_query, n_domains)
+    most = max((len(suite.classes(domain, split)) for domain in suite.domains if domain.role == "id"), default=0)
+    ways = (max(2, n_domains[1], min(form.n_way[0], most)), form.n_way[1])
+    settings = SamplerSettings(split, "id", ways, (form.n_shot, form.n_shot), form.n_query, n_domains)
     return TaskList(f"{kind}-{form.name}", Sampler(suite, settings, seed), n_tasks, (*form.shifts, *shifts))
 
 

@@ -1,0 +1,66 @@
+"""`smatter train` and `smatter adapt --router`, as a stranger would use them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from smatter.cli.main import main
+from smatter.library.library import Library
+from smatter.tasks.packed import write_packed
+from smatter.tasks.suite import Suite
+
+
+def run(capsys, *words: object) -> dict:
+    assert main([*map(str, words), "--json"]) == 0, capsys.readouterr().err
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, tiny_suite: Suite) -> Path:
+    folder = tmp_path_factory.mktemp("place")
+    write_packed(folder / "suite", tiny_suite)
+    for label in ("cats", "dogs"):
+        (folder / "shots" / label).mkdir(parents=True)
+        for number in range(3):
+            colour = (40 * number + 20, 200 if label == "cats" else 30, 90)
+            Image.new("RGB", (8, 8), colour).save(folder / "shots" / label / f"{number}.png")
+    return folder
+
+
+def test_a_router_is_trained_and_used(tiny_library: Library, place: Path, tmp_path: Path, capsys) -> None:
+    library, router = tiny_library.folder, tmp_path / "router"
+    options = ["--steps", 2, "--experts", 2, "--expert-share", 0.4, "--variant", "inverted:target=both"]
+    told = run(capsys, "train", library, place / "suite", "-o", router, *options)
+    assert told["steps"] == 2 and 0 <= told["validation"]["accuracy"] <= 1
+    lines = [json.loads(line) for line in (tmp_path / "router.work" / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2, 2]
+    assert main(["train", str(library), str(place / "suite"), "-o", str(router)]) == 2
+    assert "--replace" in capsys.readouterr().err
+    routed = run(capsys, "adapt", library, place / "shots", "--router", router, "--no-evidence")
+    assert sum(routed["weights"].values()) == pytest.approx(1) and routed["losses"] == {}
+    assert sum(routed["likeness"].values()) == pytest.approx(1) and len(routed["experts"]) == 2
+    for mode in ("gradient-free", "gradient-based"):
+        refined = run(capsys, "adapt", library, place / "shots", "--router", router, "--mode", mode, "--steps", 2)
+        assert refined["steps"] and refined["steps"][-1] <= refined["steps"][0]
+    assert main(["adapt", str(library), str(place / "shots"), "--router", str(router)]) == 0
+    text = capsys.readouterr().out
+    assert "leave-one-out loss" in text and "like " in text and "parameters corrected" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--shift", "worn:strength=3"], "it takes target, severity"),
+        (["--expert-share", "2", "--experts", "1"], "shares of experts"),
+        (["--pooling", "mean"], "pooling"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(
+    tiny_library: Library, place: Path, tmp_path: Path, capsys, words: list[str], message: str
+) -> None:
+    base = ["train", str(tiny_library.folder), str(place / "suite"), "-o", str(tmp_path / "router"), "--steps", "1"]
+    assert main([*base, *words]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1 and not (tmp_path / "router").exists()
