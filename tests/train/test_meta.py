@@ -16,7 +16,8 @@ from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.splits import Split
 from smatter.tasks.suite import Suite
 from smatter.train.curriculum import Curriculum, Series
-from smatter.train.meta import LOG, draw_tasks, train_router
+from smatter.train.lessons import Lesson, Timetable
+from smatter.train.meta import LOG, train_router
 from smatter.train.trainee import MetaSettings, MetaStep, Trainee, Validation
 
 SETTINGS = MetaSettings(RouterSettings(width=8, n_experts=2), n_steps=6, n_tasks=2, delta_rate=1e-2, validate_every=2)
@@ -49,7 +50,7 @@ def test_a_run_that_was_killed_goes_on_to_the_bit(
 ) -> None:
     whole: list[Told] = []
     first = trainee(tiny_library, tiny_suite)
-    outcome = train_router(first, curriculum(tiny_suite), tmp_path / "whole", 2, whole.append)
+    outcome = train_router(first, curriculum(tiny_suite), tmp_path / "whole", 2, progress=whole.append)
 
     class Killed(Exception):
         pass
@@ -60,10 +61,10 @@ def test_a_run_that_was_killed_goes_on_to_the_bit(
 
     folder = tmp_path / "parts"
     with pytest.raises(Killed):
-        train_router(trainee(tiny_library, tiny_suite), curriculum(tiny_suite), folder, 2, killed_after)
+        train_router(trainee(tiny_library, tiny_suite), curriculum(tiny_suite), folder, 2, progress=killed_after)
     parts: list[Told] = []
     last = trainee(tiny_library, tiny_suite)
-    assert train_router(last, curriculum(tiny_suite), folder, 2, parts.append) == outcome
+    assert train_router(last, curriculum(tiny_suite), folder, 2, 1, parts.append) == outcome  # by another process, too
     kept = last_step // 2 * 2
     assert parts == [told for told in whole if told.step > kept]
     assert (folder / LOG).read_bytes() == (tmp_path / "whole" / LOG).read_bytes()
@@ -98,18 +99,32 @@ def test_training_ends_when_validation_gets_no_better_and_keeps_the_best(
     assert torch.equal(learner.router.sharpness, seen[1]) and not torch.equal(seen[1], seen[-1])
 
 
-def test_tasks_of_a_step_depend_on_seed_and_step_alone(tiny_suite: Suite) -> None:
-    one, two = (draw_tasks(series(tiny_suite), SETTINGS, 3) for _ in range(2))
-    assert all((a.support.inputs == b.support.inputs).all() for a, b in zip(one, two, strict=True))
-    other = draw_tasks(series(tiny_suite), SETTINGS, 4)
-    assert any(a.support.inputs.shape != b.support.inputs.shape or (a.support.inputs != b.support.inputs).any()
-               for a, b in zip(one, other, strict=True))  # fmt: skip
+def timetable(suite: Suite, evidence_share: float = 0.5) -> Timetable:
+    return Timetable(series(suite), SETTINGS.n_tasks, evidence_share, SETTINGS.seed)
+
+
+def test_lessons_of_a_step_depend_on_seed_and_step_alone(tiny_library: Library, tiny_suite: Suite) -> None:
+    live = LiveMixture(tiny_library)
+    one, two, other = (timetable(tiny_suite).lessons(live, step) for step in (3, 3, 4))
+
+    def pictures(lessons: list[Lesson]) -> list[bytes]:
+        return [lesson.episode.support.inputs.tobytes() for lesson in lessons]  # type: ignore[union-attr]
+
+    assert pictures(one) == pictures(two) != pictures(other)
+    assert [each.sources for each in one] == [each.sources for each in two]
+    for a, b in zip(one, two, strict=True):
+        assert torch.equal(a.encoded.statistics.prototypes, b.encoded.statistics.prototypes)
+    many = [lesson for step in range(20) for lesson in timetable(tiny_suite).lessons(live, step)]
+    assert all(0 in lesson.sources for lesson in many) and len({lesson.sources for lesson in many}) > 2
+    told = [lesson.encoded.losses for lesson in many]
+    assert 5 < sum(losses is not None for losses in told) < 35
+    assert all(losses is None or len(losses) == len(each.sources) for losses, each in zip(told, many, strict=True))
 
 
 def test_the_loss_of_the_same_tasks_falls(tiny_library: Library, tiny_suite: Suite) -> None:
-    learner = trainee(tiny_library, tiny_suite, replace(SETTINGS, n_steps=40, warm_up=0.01, evidence_share=1.0))
-    drawn = draw_tasks(series(tiny_suite), SETTINGS, 0)
-    losses = [learner.step(number, drawn).loss for number in range(25)]
+    learner = trainee(tiny_library, tiny_suite, replace(SETTINGS, n_steps=40, warm_up=0.01))
+    lessons = timetable(tiny_suite, 1.0).lessons(learner.live, 0)
+    losses = [learner.step(number, lessons).loss for number in range(25)]
     assert sum(losses[-5:]) < sum(losses[:5])
 
 

@@ -18,6 +18,7 @@ from smatter.route.router import Router, RouterSettings, Tying
 from smatter.tasks.probe import Probe, draw_probe
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.suite import Suite
+from smatter.train.lessons import make_lesson
 from smatter.train.objective import task_loss
 
 
@@ -45,10 +46,8 @@ class Lab:
 
     def loss(self, with_evidence: bool = True) -> tuple[float, Tensor]:
         names = self.live.library.names
-        found = task_loss(
-            self.live, self.flat, self.router, self.experts, self.gates, self.episode, names, self.descriptors,
-            with_evidence,
-        )  # fmt: skip
+        lesson = make_lesson(self.live, self.episode, tuple(range(len(names))), with_evidence)
+        found = task_loss(self.live, self.flat, self.router, self.experts, self.gates, lesson, self.descriptors)
         return found.value, found.slope
 
 

@@ -45,6 +45,7 @@ def train(
         Path | None,
         typer.Option(metavar="FOLDER", help="For the log, and to go on after an interruption; ROUTER.work by default."),
     ] = None,
+    workers: Annotated[int, typer.Option(min=0, max=64, help="Processes that prepare tasks meanwhile.")] = 1,
     replace: Replace = False,
     as_json: Json = False,
 ) -> None:
@@ -90,7 +91,8 @@ def train(
             advance(told.step - done, ", ".join(words.values()))
             done = told.step
 
-        outcome = train_router(trainee, curriculum, work or output.with_name(f"{output.name}.work"), progress=progress)
+        place = work or output.with_name(f"{output.name}.work")
+        outcome = train_router(trainee, curriculum, place, n_workers=workers, progress=progress)
     record: dict[str, Any] = {
         "suite": examples.name,
         "suite_digest": examples.digest,

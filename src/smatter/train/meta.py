@@ -7,30 +7,20 @@ killed goes on to the bit.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from smatter.tasks.episode import Episode
-from smatter.train.curriculum import Curriculum, Series
+from smatter.train.curriculum import Curriculum
+from smatter.train.lessons import Timetable, made_ahead, make_lesson
 from smatter.train.log import Log
 from smatter.train.state import keep, resume
 from smatter.train.trainee import MetaSettings, MetaStep, Trainee, Validation
 
 STATE, LOG = "state.safetensors", "log.jsonl"
-
-
-def draw_tasks(series: Sequence[Series], settings: MetaSettings, step: int) -> list[Episode]:
-    """The tasks of a step."""
-    generator = np.random.default_rng([settings.seed, step])
-    shares = np.array([each.share for each in series])
-    kinds = generator.choice(len(series), settings.n_tasks, p=shares / shares.sum())
-    first = step * settings.n_tasks
-    return [series[kind].tasks.episode(first + place) for place, kind in enumerate(kinds.tolist())]
 
 
 @dataclass(frozen=True)
@@ -51,6 +41,7 @@ def train_router(
     curriculum: Curriculum,
     folder: Path | None = None,
     save_every: int = 25,
+    n_workers: int = 0,
     progress: Callable[[MetaStep | Validation], None] = lambda _: None,
 ) -> Outcome:
     """Train a router in place; in the end it is as it was when validation tasks found it best.
@@ -60,6 +51,7 @@ def train_router(
         curriculum: what it learns from, and is judged by.
         folder: for the log, and for what is needed to go on after an interruption.
         save_every: steps between two writes of the latter.
+        n_workers: processes that prepare tasks meanwhile; how many does not change the result.
         progress: told each step and each validation.
     """
     settings, tensors = trainee.settings, trainee.state
@@ -71,23 +63,30 @@ def train_router(
         folder.mkdir(parents=True, exist_ok=True)
     done = 0 if folder is None else resume(folder / STATE, key, kept, trainee.optimizer)
     log = Log(None if folder is None else folder / LOG, done)
-    validation = [episode for tasks in curriculum.validation for episode in tasks]
+    live, everyone = trainee.live, tuple(range(len(trainee.sources)))
+    validation = [
+        make_lesson(live, episode, everyone, with_evidence=True) for tasks in curriculum.validation for episode in tasks
+    ]
+    timetable = Timetable(curriculum.training, settings.n_tasks, settings.evidence_share, settings.seed)
     step = done
-    while step < settings.n_steps and not _is_enough(step, score, settings):
-        log.add(told := trainee.step(step, draw_tasks(curriculum.training, settings, step)))
-        progress(told)
-        step += 1
-        ends = step == settings.n_steps
-        if validation and (ends or step % settings.validate_every == 0):
-            found = trainee.validate(step, validation)
-            log.add(found)
-            progress(found)
-            if found.mean_loss < _validation(score).mean_loss:
-                score.copy_(torch.tensor(astuple(found)))
-                _copy(tensors, best)
-        if folder is not None and (ends or step % save_every == 0):
-            log.flush()
-            keep(folder / STATE, key, step, kept, trainee.optimizer)
+    with made_ahead(live, timetable, range(done, settings.n_steps), n_workers) as all_lessons:
+        for lessons in all_lessons:
+            if _is_enough(step, score, settings):
+                break
+            log.add(told := trainee.step(step, lessons))
+            progress(told)
+            step += 1
+            ends = step == settings.n_steps
+            if validation and (ends or step % settings.validate_every == 0):
+                found = trainee.validate(step, validation)
+                log.add(found)
+                progress(found)
+                if found.mean_loss < _validation(score).mean_loss:
+                    score.copy_(torch.tensor(astuple(found)))
+                    _copy(tensors, best)
+            if folder is not None and (ends or step % save_every == 0):
+                log.flush()
+                keep(folder / STATE, key, step, kept, trainee.optimizer)
     if validation:
         _copy(best, tensors)
         return Outcome(step, _validation(score))

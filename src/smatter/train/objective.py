@@ -8,18 +8,17 @@ for a source.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from smatter.adaptation.episodes import episode_rows, prepared_support
+from smatter.adaptation.episodes import episode_rows
 from smatter.adaptation.flat import FlatView
 from smatter.adaptation.live import LiveMixture
-from smatter.adaptation.routing import as_mixture, encode
+from smatter.adaptation.routing import as_mixture
 from smatter.route.experts import Experts
 from smatter.route.router import Router, Routing
-from smatter.tasks.episode import Episode
+from smatter.train.lessons import Lesson
 
 
 @dataclass(frozen=True)
@@ -43,10 +42,8 @@ def task_loss(
     router: Router,
     experts: Experts | None,
     gates: Tensor | None,
-    episode: Episode,
-    sources: Sequence[str],
+    lesson: Lesson,
     descriptors: Tensor,
-    with_evidence: bool,
 ) -> TaskLoss:
     """Route a task, and pass its queries forward and backward through what comes of it.
 
@@ -56,19 +53,18 @@ def task_loss(
         router: gives the weights.
         experts: give the residual, where there are any.
         gates: of the experts, (n_experts, n_units).
-        episode: support and queries.
-        sources: to mix.
-        descriptors: of these sources, relative to the base's.
-        with_evidence: whether the router is told how each source does on the support set.
+        lesson: the task.
+        descriptors: of all sources, relative to the base's.
     """
-    encoded = encode(live, prepared_support(live, episode), sources if with_evidence else ())
-    routing: Routing = router(encoded.statistics, descriptors, encoded.losses)
+    sources = [live.library.names[number] for number in lesson.sources]
+    encoded = lesson.encoded
+    routing: Routing = router(encoded.statistics, descriptors[list(lesson.sources)], encoded.losses)
     delta = None
     if experts is not None and gates is not None:
         delta = experts.residual(routing.experts, gates)
     residual = None if delta is None else flat.residual(delta.detach())
     live.compose(as_mixture(live, routing.weights, sources), residual)
-    value = live.backward(episode_rows(live, episode))
+    value = live.backward(episode_rows(live, lesson.episode))
     slopes = live.inner_products(sources).to(routing.weights)
     if len(routing.weights) == 1:
         slopes = slopes.sum(dim=0, keepdim=True)

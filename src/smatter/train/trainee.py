@@ -1,6 +1,6 @@
 """A router and its residual experts while they learn: one step of meta-training (multi-source paper, section 6).
 
-A step's sources, gates and noise follow from the seed and the step's number. Sources are read, never written.
+A step's gates follow from the seed and the step's number. Sources are read, never written.
 """
 
 from __future__ import annotations
@@ -14,21 +14,18 @@ import torch
 from torch import Tensor
 
 from smatter.adaptation.describe import describe_sources, probe_statistics
-from smatter.adaptation.episodes import episode_rows, prepared_support
+from smatter.adaptation.episodes import episode_rows
 from smatter.adaptation.flat import FlatView
 from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.routers import TrainedRouter
-from smatter.adaptation.routing import as_mixture, encode
+from smatter.adaptation.routing import as_mixture
 from smatter.errors import InvalidSettings
 from smatter.route.experts import Experts, Multipliers
 from smatter.route.router import Router, RouterSettings, Routing
-from smatter.tasks.episode import Episode
 from smatter.tasks.probe import Probe
+from smatter.train.lessons import Lesson
 from smatter.train.objective import task_loss
 from smatter.train.rates import rate_at
-
-SOURCE_SHARE = 0.8
-"""How likely each source but the base takes part in a task: a router must not count on any."""
 
 
 @dataclass(frozen=True)
@@ -165,24 +162,18 @@ class Trainee:
             tensors["multipliers"] = self.multipliers.values
         return tensors
 
-    def step(self, number: int, episodes: Sequence[Episode]) -> MetaStep:
+    def step(self, number: int, lessons: Sequence[Lesson]) -> MetaStep:
         """One step of the optimizer on the mean loss of some tasks."""
         settings = self.settings
         generator = torch.Generator().manual_seed(1_000_003 * settings.seed + number)
         gates = self.experts.gates(generator) if self.experts else None
         total, loss, entropy = torch.zeros(()), 0.0, 0.0
-        for episode in episodes:
-            taken = self._draw_sources(generator)
-            with_evidence = float(torch.rand((), generator=generator)) < settings.evidence_share
-            names = [self.sources[index] for index in taken]
-            found = task_loss(
-                self.live, self.flat, self.router, self.experts, gates, episode, names, self.descriptors[taken],
-                with_evidence,
-            )  # fmt: skip
+        for lesson in lessons:
+            found = task_loss(self.live, self.flat, self.router, self.experts, gates, lesson, self.descriptors)
             mixed = torch.special.entr(found.routing.weights).sum(dim=1).mean()
-            total = total + (found.slope + settings.entropy * mixed) / len(episodes)
-            loss += found.value / len(episodes)
-            entropy += float(mixed.detach()) / len(episodes)
+            total = total + (found.slope + settings.entropy * mixed) / len(lessons)
+            loss += found.value / len(lessons)
+            entropy += float(mixed.detach()) / len(lessons)
         shares = self.experts.open_shares() if self.experts else torch.zeros(0)
         allowed = settings.allowed_share(number)
         total = total + self.multipliers.penalty(shares[:-1], allowed)
@@ -195,23 +186,22 @@ class Trainee:
         self.multipliers.update(shares[:-1], allowed)
         return MetaStep(number + 1, loss, entropy, tuple(shares.tolist()))
 
-    def validate(self, step: int, episodes: Sequence[Episode]) -> Validation:
+    def validate(self, step: int, lessons: Sequence[Lesson]) -> Validation:
         """Mean loss and accuracy of the queries, with all sources and with experts made discrete."""
         experts = self.experts.fixed(self.settings.expert_share) if self.experts else None
         sums = torch.zeros(2, 2, dtype=torch.float64)
-        for episode in episodes:
-            encoded = encode(self.live, prepared_support(self.live, episode), self.sources)
-            rows = episode_rows(self.live, episode)
-            for row, losses in enumerate((None, encoded.losses)):
+        for lesson in lessons:
+            rows = episode_rows(self.live, lesson.episode)
+            for row, losses in enumerate((None, lesson.encoded.losses)):
                 with torch.no_grad():
-                    routing: Routing = self.router(encoded.statistics, self.descriptors, losses)
+                    routing: Routing = self.router(lesson.encoded.statistics, self.descriptors, losses)
                 residual = None
                 if experts:
                     residual = self.flat.residual(experts.residual(routing.experts, self.units))
                 self.live.compose(as_mixture(self.live, routing.weights, self.sources), residual)
                 features = self.live.features(rows.inputs)
                 sums[row] += torch.tensor([float(rows.loss(features)), rows.accuracy(features)], dtype=torch.float64)
-        (loss, accuracy), (told_loss, told_accuracy) = (sums / len(episodes)).tolist()
+        (loss, accuracy), (told_loss, told_accuracy) = (sums / len(lessons)).tolist()
         return Validation(step, loss, told_loss, accuracy, told_accuracy)
 
     def finish(self, record: Mapping[str, Any]) -> TrainedRouter:
@@ -233,9 +223,3 @@ class Trainee:
             self.live.library.partition.digest,
             record,
         )
-
-    def _draw_sources(self, generator: torch.Generator) -> list[int]:
-        """The base, and each other source with some probability."""
-        base = self.sources.index(self.live.library.manifest.base)
-        drawn = torch.rand(len(self.sources), generator=generator) < SOURCE_SHARE
-        return [index for index in range(len(self.sources)) if index == base or drawn[index]]

@@ -1,0 +1,133 @@
+"""Lessons: tasks with all that does not depend on what is being learnt, made ahead by other processes if wanted.
+
+A step's tasks, the sources that take part and whether there is evidence follow from the seed and the step's number, so
+who makes a lesson, and when, does not matter.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from smatter.adaptation.episodes import prepared_support
+from smatter.adaptation.live import LiveMixture
+from smatter.adaptation.routing import Encoded, encode
+from smatter.library.library import open_library
+from smatter.tasks.episode import Episode
+from smatter.train.curriculum import Series
+
+SOURCE_SHARE = 0.8
+"""How likely each source but the base takes part in a task: a router must not count on any."""
+
+AHEAD = 6
+"""Steps that are made ahead."""
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A task to learn from.
+
+    Args:
+        episode: support and queries.
+        sources: numbers of the sources that take part.
+        encoded: the support set as a router sees it; losses are those of these sources.
+    """
+
+    episode: Episode
+    sources: tuple[int, ...]
+    encoded: Encoded
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """Which lessons a step has.
+
+    Args:
+        series: kinds of tasks.
+        n_tasks: tasks of a step.
+        evidence_share: share of the tasks on which a router is told how each source does.
+        seed: of the choice.
+    """
+
+    series: Sequence[Series]
+    n_tasks: int
+    evidence_share: float
+    seed: int
+
+    def lessons(self, live: LiveMixture, step: int) -> list[Lesson]:
+        """The lessons of a step."""
+        generator = np.random.default_rng([self.seed, step])
+        shares = np.array([each.share for each in self.series])
+        kinds = generator.choice(len(shares), self.n_tasks, p=shares / shares.sum()).tolist()
+        names, base = live.library.names, live.library.manifest.base
+        found = []
+        for place, kind in enumerate(kinds):
+            episode = self.series[kind].tasks.episode(step * self.n_tasks + place)
+            drawn = generator.random(len(names)) < SOURCE_SHARE
+            sources = tuple(number for number, name in enumerate(names) if name == base or drawn[number])
+            told = generator.random() < self.evidence_share
+            found.append(make_lesson(live, episode, sources, told))
+        return found
+
+
+def make_lesson(live: LiveMixture, episode: Episode, sources: tuple[int, ...], with_evidence: bool) -> Lesson:
+    """Pass the support set of a task through the base, and through each of the sources for evidence."""
+    names = [live.library.names[number] for number in sources] if with_evidence else []
+    return Lesson(episode, sources, encode(live, prepared_support(live, episode), names))
+
+
+@contextmanager
+def made_ahead(
+    live: LiveMixture, timetable: Timetable, steps: range, n_workers: int
+) -> Iterator[Iterator[list[Lesson]]]:
+    """The lessons of some steps in turn.
+
+    Args:
+        live: the network, used when there are no workers.
+        timetable: which lessons.
+        steps: their numbers.
+        n_workers: processes that make them ahead.
+    """
+    if not n_workers:
+        yield (timetable.lessons(live, step) for step in steps)
+        return
+    folder = live.library.folder
+    with ProcessPoolExecutor(n_workers, get_context("spawn"), _begin, (folder, timetable)) as pool:
+        yield _in_turn(pool, steps)
+        pool.shutdown(cancel_futures=True)
+
+
+def _in_turn(pool: ProcessPoolExecutor, steps: range) -> Iterator[list[Lesson]]:
+    waiting: deque[Future[list[Lesson]]] = deque()
+    for step in steps:
+        waiting.append(pool.submit(_work, step))
+        if len(waiting) > AHEAD:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+_worker: tuple[LiveMixture, Timetable] | None = None
+"""What a worker process keeps."""
+
+
+def _begin(folder: Path, timetable: Timetable) -> None:
+    global _worker
+    os.environ["OMP_NUM_THREADS"] = "1"
+    torch.set_num_threads(1)
+    _worker = LiveMixture(open_library(folder)), timetable
+
+
+def _work(step: int) -> list[Lesson]:
+    assert _worker is not None
+    live, timetable = _worker
+    return timetable.lessons(live, step)
