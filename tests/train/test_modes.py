@@ -106,6 +106,26 @@ def test_order_of_examples_and_classes_changes_nothing(
     assert one.mixture == other.mixture and one.loss == other.loss
 
 
+@pytest.mark.parametrize("tying", ["global", "per-module"])
+def test_diagnostics_are_those_of_the_model(tiny_library: Library, tiny_suite: Suite, tying: Tying) -> None:
+    support = task(LiveMixture(tiny_library), tiny_suite)
+    adapted = smatter.adapt(tiny_library, support, make(tiny_library, tiny_suite, tying), ModeSettings(evidence=False))
+    found = adapted.diagnostics
+    rows = torch.tensor(adapted.mixture.rows)
+    assert found.entropy == pytest.approx(float(torch.special.entr(rows).sum(dim=1).mean()))
+    tensors = tiny_library.compose(adapted.mixture).tensors()
+    matrices = [name for name, tensor in tensors.items() if tensor.ndim > 1]
+    away = {
+        source: sum(float((tensors[name] - tiny_library.tensor(source, name)).square().sum()) for name in matrices)
+        for source in tiny_library.names
+    }
+    assert found.nearest == min(away, key=away.__getitem__)
+    ratio = [found.distances[name] / away[name] ** 0.5 for name in tiny_library.names]
+    assert ratio == pytest.approx([ratio[0]] * 3, rel=1e-3)
+    assert found.unsteadiness is not None and 0 < found.unsteadiness < 1
+    assert found.corrected and all(0 < share <= 1 for share in found.corrected.values())
+
+
 def test_one_shot_goes_by_the_router_alone_and_says_so(live, tiny_suite: Suite, trained: TrainedRouter) -> None:
     support = task(live, tiny_suite, shots=1, ways=4)
     routed = route_task(live, support, trained, ModeSettings("gradient-free"))

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from smatter.adaptation.cache import Cache, cache_key
+from smatter.adaptation.diagnostics import Diagnostics, diagnose
 from smatter.adaptation.evidence import Evidence
 from smatter.adaptation.identity import Task
 from smatter.adaptation.live import LiveMixture
@@ -99,6 +100,11 @@ class Adapted:
     def loss(self) -> float:
         """Leave-one-out loss of the adapted network, on the examples that its weights were chosen by."""
         return self._live.loss(self._live.rows(Task.of(self._live, self._support).support))
+
+    @cached_property
+    def diagnostics(self) -> Diagnostics:
+        """What the model is made of; reads every source once."""
+        return diagnose(self._live.library, self.recipe, self.routed.spread if self.routed else ())
 
     @cached_property
     def held_out_accuracy(self) -> float:

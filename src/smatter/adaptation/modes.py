@@ -6,8 +6,8 @@ Without a router, evidence takes its place (multi-source paper, section 6).
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import torch
@@ -32,6 +32,9 @@ from smatter.tasks.support import Support
 
 Mode = Literal["no-adapt", "gradient-free", "gradient-based"]
 Tuned = Literal["experts", "mask", "modules"]
+
+N_RESAMPLES = 20
+"""Of the examples, to see how much the weights depend on them."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,8 @@ class Routed:
         experts: weight of each residual expert as the router gave it.
         losses: leave-one-out loss at the start of a refinement and after each step; empty without one.
         path: mean weight of every source at the start and after each step on the weights; (n_sources,) each.
+        spread: how much the first of these varies with the choice of examples: standard deviations over resampled
+            ones, (n_sources,).
         notes: what a person should know of it.
     """
 
@@ -104,6 +109,7 @@ class Routed:
     experts: tuple[float, ...]
     losses: tuple[float, ...]
     path: tuple[tuple[float, ...], ...]
+    spread: tuple[float, ...]
     notes: tuple[str, ...]
 
 
@@ -130,7 +136,14 @@ def route_task(
     evidence = None
     if encoded.losses is not None:
         evidence = Evidence.of(sources, encoded.losses, settings.temperature)
-    routing = _by_evidence(evidence) if trained is None else ask(live, trained, encoded)
+    descriptors = None if trained is None else trained.describe(live, sources)
+
+    def word(encoded: Encoded) -> Routing:
+        if trained is None or descriptors is None:
+            return _by_evidence(sources, encoded, settings)
+        return ask(trained, descriptors, encoded)
+
+    routing = word(encoded)
     weights = _limited(routing.weights.double(), settings.max_sources)
     flat = FlatView(live)
     vector = torch.zeros(flat.n_parameters)
@@ -161,22 +174,27 @@ def route_task(
     return Routed(
         mixture, residual, evidence,
         {} if trained is None else dict(zip(trained.probe.names, routing.attention.tolist(), strict=True)),
-        tuple(routing.experts.tolist()), tuple(losses), tuple(tuple(each.tolist()) for each in path), tuple(notes),
+        tuple(routing.experts.tolist()), tuple(losses), tuple(tuple(each.tolist()) for each in path),
+        _spread(encoded, word), tuple(notes),
     )  # fmt: skip
 
 
-def ask(live: LiveMixture, trained: TrainedRouter, encoded: Encoded) -> Routing:
-    """What a router says of a task; a source whose loss is not a number gets no weight."""
-    sources = live.library.names
-    usable = torch.ones(len(sources), dtype=torch.bool)
-    if encoded.losses is not None:
-        usable = encoded.losses.isfinite().all(dim=1)
-    names = [name for name, is_usable in zip(sources, usable.tolist(), strict=True) if is_usable]
-    losses = None if encoded.losses is None else encoded.losses[usable]
-    routing: Routing = trained.router(encoded.statistics, trained.describe(live, names), losses)
-    weights = routing.weights.new_zeros(len(routing.weights), len(sources))
+def ask(trained: TrainedRouter, descriptors: Tensor, encoded: Encoded) -> Routing:
+    """What a router says of a task; a source whose loss is not a number gets no weight.
+
+    Args:
+        trained: the router.
+        descriptors: of the sources, relative to the base's.
+        encoded: the task.
+    """
+    losses = encoded.losses
+    usable = torch.ones(len(descriptors), dtype=torch.bool) if losses is None else losses.isfinite().all(dim=1)
+    routing: Routing = trained.router(
+        encoded.statistics, descriptors[usable], None if losses is None else losses[usable]
+    )
+    weights = routing.weights.new_zeros(len(routing.weights), len(descriptors))
     weights[:, usable] = routing.weights
-    return Routing(weights, routing.experts, routing.attention, routing.trust)
+    return replace(routing, weights=weights)
 
 
 def _private(
@@ -196,15 +214,22 @@ def _private(
     mixture = _active(as_mixture(live, weights, sources))
     live.compose(mixture)
     note = f"weights are ({epsilon:g}, {settings.delta:g})-differentially private; predictions still use the examples"
-    return Routed(mixture, None, None, {}, (), (), (tuple(weights[0].tolist()),), (note,))
+    return Routed(mixture, None, None, {}, (), (), (tuple(weights[0].tolist()),), (), (note,))
 
 
-def _by_evidence(evidence: Evidence | None) -> Routing:
-    if evidence is None:
+def _spread(encoded: Encoded, word: Callable[[Encoded], Routing]) -> tuple[float, ...]:
+    """Standard deviation of each source's mean weight over resampled examples; no pass of the network."""
+    generator = torch.Generator().manual_seed(0)
+    rows = [word(encoded.resampled(generator)).weights.double().mean(dim=0) for _ in range(N_RESAMPLES)]
+    return tuple(torch.stack(rows).std(dim=0).tolist())
+
+
+def _by_evidence(sources: Sequence[str], encoded: Encoded, settings: ModeSettings) -> Routing:
+    if encoded.losses is None:
         raise InvalidSettings("without a router there is nothing but evidence to go by: give a router")
-    return Routing(
-        torch.tensor([evidence.weights], dtype=torch.float64), torch.zeros(0), torch.zeros(0), torch.ones(())
-    )
+    evidence = Evidence.of(sources, encoded.losses, settings.temperature)
+    weights = torch.tensor([evidence.weights], dtype=torch.float64)
+    return Routing(weights, torch.zeros(0), torch.zeros(0), torch.ones(()))
 
 
 def _limited(weights: Tensor, max_sources: int | None) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -20,12 +21,29 @@ class Encoded:
     """A task as a router sees it.
 
     Args:
-        statistics: of its support set, in the base's features.
+        features: of its support set by the base, (n_examples, d).
+        labels: class of each, (n_examples,); every class has at least one.
         losses: leave-one-out loss of each example by each source, (n_sources, n_examples), where it was asked for.
     """
 
-    statistics: ClassStatistics
+    features: Tensor
+    labels: Tensor
     losses: Tensor | None
+
+    @cached_property
+    def statistics(self) -> ClassStatistics:
+        """Class statistics of the features."""
+        return ClassStatistics.of(self.features, self.labels, int(self.labels.max()) + 1)
+
+    def resampled(self, generator: torch.Generator) -> Encoded:
+        """As if other examples had been given: as many of each class, drawn from these with replacement."""
+        rows = []
+        for label in range(int(self.labels.max()) + 1):
+            members = (self.labels == label).nonzero().flatten()
+            rows.append(members[torch.randint(len(members), (len(members),), generator=generator)])
+        drawn = torch.cat(rows)
+        losses = None if self.losses is None else self.losses[:, drawn]
+        return Encoded(self.features[drawn], self.labels[drawn], losses)
 
 
 def encode(
@@ -44,10 +62,10 @@ def encode(
     """
     live.compose(Mixture.of({live.library.manifest.base: 1.0}))
     features = live.features(live.prepare(support.inputs, support.kind))
-    statistics = ClassStatistics.of(features, torch.tensor(support.labels), len(support.class_names))
+    labels = torch.tensor(support.labels)
     if not sources:
-        return Encoded(statistics, None)
-    return Encoded(statistics, source_losses(live, live.rows(support), sources, progress))
+        return Encoded(features, labels, None)
+    return Encoded(features, labels, source_losses(live, live.rows(support), sources, progress))
 
 
 def as_mixture(live: LiveMixture, weights: Tensor, sources: Sequence[str]) -> Mixture:

@@ -11,6 +11,7 @@ from smatter.errors import AlreadyExists, NotFound
 
 if TYPE_CHECKING:
     from smatter.adaptation.adapt import Adapted
+    from smatter.adaptation.diagnostics import Diagnostics
     from smatter.adaptation.modes import ModeSettings
     from smatter.adaptation.solver import SolverSettings
 
@@ -36,6 +37,7 @@ Temperature = Annotated[
 MaxSources = Annotated[
     int | None, typer.Option(metavar="K", min=1, help="The most sources with weight: those that explain best.")
 ]
+Diagnosed = Annotated[bool, typer.Option("--diagnostics", help="Say what the model is made of.")]
 Mode = Literal["no-adapt", "gradient-free", "gradient-based"]
 Tuned = Literal["experts", "mask", "modules"]
 Head = Literal["prototype", "ridge", "logistic", "linear"]
@@ -68,6 +70,7 @@ def adapt(
     cache: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Keep the result there, and find it again for the same task.")
     ] = None,
+    diagnostics: Diagnosed = False,
     replace: Replace = False,
     as_json: Json = False,
 ) -> None:
@@ -75,7 +78,9 @@ def adapt(
     from smatter.adaptation.modes import ModeSettings
 
     settings = ModeSettings(mode, evidence, max_sources, steps, tune=tune, temperature=temperature, epsilon=private)
-    _show(folder, output, _adapted(folder, support, output, replace, settings, head, router, cache), as_json)
+    _show(
+        folder, output, _adapted(folder, support, output, replace, settings, head, router, cache), diagnostics, as_json
+    )
 
 
 def solve(
@@ -95,6 +100,7 @@ def solve(
     ] = 10,
     temperature: Temperature = None,
     head: HeadOption = "prototype",
+    diagnostics: Diagnosed = False,
     replace: Replace = False,
     as_json: Json = False,
 ) -> None:
@@ -110,7 +116,7 @@ def solve(
         n_modules=modules,
         n_residual_steps=steps,
     )
-    _show(folder, output, _adapted(folder, support, output, replace, settings, head), as_json)
+    _show(folder, output, _adapted(folder, support, output, replace, settings, head), diagnostics, as_json)
 
 
 def _adapted(
@@ -160,7 +166,7 @@ def _check_output(output: Path, replace: bool) -> None:
         raise NotFound(f"the folder {output.parent} does not exist; create it first")
 
 
-def _show(folder: Path, output: Path | None, adapted: "Adapted", as_json: bool) -> None:
+def _show(folder: Path, output: Path | None, adapted: "Adapted", diagnostics: bool, as_json: bool) -> None:
     mixture, evidence = adapted.mixture, adapted.evidence
     accuracy = adapted.held_out_accuracy
     mean = dict.fromkeys(adapted.sources, 0.0)
@@ -182,6 +188,8 @@ def _show(folder: Path, output: Path | None, adapted: "Adapted", as_json: bool) 
         rows = (dict(zip(mixture.sources, row, strict=True)) for row in mixture.rows)
         data["weights_per_module"] = dict(zip(mixture.modules, rows, strict=True))
     data |= _of_router(adapted) | _of_solver(adapted)
+    if diagnostics:
+        data["diagnostics"] = vars(adapted.diagnostics)
 
     def text() -> None:
         order = sorted(mean, key=lambda name: (-mean[name], losses.get(name, 0.0)))
@@ -202,6 +210,8 @@ def _show(folder: Path, output: Path | None, adapted: "Adapted", as_json: bool) 
             print(line)
         if data["corrected_parameters"]:
             print(f"{data['corrected_parameters']} parameters corrected")
+        if diagnostics:
+            _tell(adapted.diagnostics)
         if data["held_out_accuracy"] is not None:
             print(f"the {adapted.head} head recognises {accuracy:.0%} of examples that it has not seen")
         if output is None:
@@ -211,6 +221,15 @@ def _show(folder: Path, output: Path | None, adapted: "Adapted", as_json: bool) 
             print(f"  smatter compose {folder} --recipe {output} -o OUT")
 
     show(data, as_json, text)
+
+
+def _tell(found: "Diagnostics") -> None:
+    """Diagnostics for people."""
+    print(f"{found.effective_sources:.1f} sources in effect; in parameters the mixture is nearest to {found.nearest}")
+    if found.unsteadiness is not None:
+        print(f"with other examples {found.unsteadiness:.0%} of the weight would move")
+    for module, share in found.corrected.items():
+        print(f"  {module}: {share:.1%} corrected")
 
 
 def _of_router(adapted: "Adapted") -> dict[str, Any]:
