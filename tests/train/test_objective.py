@@ -19,7 +19,7 @@ from smatter.tasks.probe import Probe, draw_probe
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.suite import Suite
 from smatter.train.lessons import make_lesson
-from smatter.train.objective import task_loss
+from smatter.train.objective import Imitation, task_loss
 
 
 class Lab:
@@ -47,7 +47,9 @@ class Lab:
     def loss(self, with_evidence: bool = True) -> tuple[float, Tensor]:
         names = self.live.library.names
         lesson = make_lesson(self.live, self.episode, tuple(range(len(names))), with_evidence)
-        found = task_loss(self.live, self.flat, self.router, self.experts, self.gates, lesson, self.descriptors)
+        found = task_loss(
+            self.live, self.flat, self.router, self.experts, self.gates, lesson, self.descriptors, Imitation()
+        )
         return found.value, found.slope
 
 

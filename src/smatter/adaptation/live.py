@@ -66,20 +66,34 @@ class Rows:
 
 @dataclass(frozen=True)
 class EpisodeRows(Rows):
-    """The support set, then the queries, which are scored against its prototypes; for who knows the queries' labels."""
+    """The support set, then the queries, which are scored against its prototypes; for who knows the queries' labels.
+
+    Args:
+        n_support: rows of the support set.
+        teacher: class probabilities of the queries that a teacher gives, (n_queries, n_classes), to be imitated too.
+        teacher_share: how much these count beside the labels.
+    """
 
     n_support: int = 0
+    teacher: Tensor | None = None
+    teacher_share: float = 0.0
 
     def losses(self, features: Tensor) -> Tensor:
         """The loss of each query, (n_queries,)."""
-        return cross_entropy(self._logits(features), self.labels[self.n_support :], reduction="none")
+        logits = self.logits(features)
+        losses = cross_entropy(logits, self.labels[self.n_support :], reduction="none")
+        if self.teacher is None:
+            return losses
+        imitation = cross_entropy(logits, self.teacher, reduction="none")
+        return (1 - self.teacher_share) * losses + self.teacher_share * imitation
 
     def accuracy(self, features: Tensor) -> float:
         """Share of the queries that are recognised."""
-        hits = self._logits(features).argmax(dim=1) == self.labels[self.n_support :]
+        hits = self.logits(features).argmax(dim=1) == self.labels[self.n_support :]
         return float(hits.double().mean())
 
-    def _logits(self, features: Tensor) -> Tensor:
+    def logits(self, features: Tensor) -> Tensor:
+        """Scores of the classes for each query, (n_queries, n_classes)."""
         prototypes = class_sums(features[: self.n_support], self.labels[: self.n_support], self.n_classes)
         return prototype_logits(features[self.n_support :], prototypes)
 

@@ -229,7 +229,7 @@ def _by_evidence(sources: Sequence[str], encoded: Encoded, settings: ModeSetting
         raise InvalidSettings("without a router there is nothing but evidence to go by: give a router")
     evidence = Evidence.of(sources, encoded.losses, settings.temperature)
     weights = torch.tensor([evidence.weights], dtype=torch.float64)
-    return Routing(weights, torch.zeros(0), torch.zeros(0), torch.ones(()))
+    return Routing(weights, weights.log(), torch.zeros(0), torch.zeros(0), torch.ones(()))
 
 
 def _limited(weights: Tensor, max_sources: int | None) -> Tensor:

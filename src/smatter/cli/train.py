@@ -38,6 +38,9 @@ def train(
     weight_map: Annotated[
         Literal["softmax", "sparsemax", "entmax"], typer.Option("--map", help="How scores become weights.")
     ] = "softmax",
+    distill: Annotated[
+        float, typer.Option(metavar="PRICE", min=0, help="Price of weights unlike the solver's; costly, 0 by default.")
+    ] = 0.0,
     shift: Shifts = None,
     variant: Variants = None,
     seed: Seed = 0,
@@ -67,12 +70,13 @@ def train(
     from smatter.tasks.probe import draw_probe
     from smatter.train.curriculum import make_curriculum
     from smatter.train.meta import train_router
+    from smatter.train.objective import Imitation
     from smatter.train.trainee import MetaSettings, Trainee, Validation
 
     torch.set_num_threads(1)
     logging.set_verbosity_error()
     router = RouterSettings(pooling, weight_map=weight_map, tying=tying, n_experts=experts)
-    settings = MetaSettings(router, steps, expert_share=expert_share, seed=seed)
+    settings = MetaSettings(router, steps, imitation=Imitation(distill), expert_share=expert_share, seed=seed)
     curriculum = make_curriculum(examples, shifts, variants, seed=seed)
     begin = time.perf_counter()
     trainee = Trainee(LiveMixture(library), draw_probe(examples, shifts), settings)

@@ -73,12 +73,14 @@ class Routing:
 
     Args:
         weights: of the sources, (1 or n_modules, n_sources), each row on the simplex.
+        scores: that they come from.
         experts: weight of each residual expert; what is missing to one is the null expert's. (n_experts,)
         attention: how much the task is like each group of the probe set, (n_groups,).
         trust: beta, how much the evidence counts; zero without it.
     """
 
     weights: Tensor
+    scores: Tensor
     experts: Tensor
     attention: Tensor
     trust: Tensor
@@ -159,7 +161,7 @@ class Router(nn.Module):
         weights = to_simplex(scores, self.settings.weight_map)
         if self.settings.max_sources:
             weights = straight_through_top(weights, self.settings.max_sources)
-        return Routing(weights, self._experts(vector, own), attention, trust)
+        return Routing(weights, scores, self._experts(vector, own), attention, trust)
 
     def _experts(self, vector: Tensor, task: ClassStatistics) -> Tensor:
         if not self.settings.n_experts:

@@ -11,19 +11,20 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from smatter.adaptation.episodes import prepared_support
+from smatter.adaptation.episodes import episode_rows, prepared_support
 from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.routing import Encoded, encode
 from smatter.library.library import open_library
 from smatter.tasks.episode import Episode
 from smatter.train.curriculum import Series
+from smatter.train.teacher import Teacher, Teaching
 
 SOURCE_SHARE = 0.8
 """How likely each source but the base takes part in a task: a router must not count on any."""
@@ -40,11 +41,13 @@ class Lesson:
         episode: support and queries.
         sources: numbers of the sources that take part.
         encoded: the support set as a router sees it; losses are those of these sources.
+        teaching: what a teacher says of it, if one was asked; then all sources take part.
     """
 
     episode: Episode
     sources: tuple[int, ...]
     encoded: Encoded
+    teaching: Teaching | None = None
 
 
 @dataclass(frozen=True)
@@ -56,12 +59,16 @@ class Timetable:
         n_tasks: tasks of a step.
         evidence_share: share of the tasks on which a router is told how each source does.
         seed: of the choice.
+        teacher: who is asked, if anybody.
+        taught_share: share of the tasks on which the teacher is asked.
     """
 
     series: Sequence[Series]
     n_tasks: int
     evidence_share: float
     seed: int
+    teacher: Teacher | None = None
+    taught_share: float = 0.0
 
     def lessons(self, live: LiveMixture, step: int) -> list[Lesson]:
         """The lessons of a step."""
@@ -74,8 +81,13 @@ class Timetable:
             episode = self.series[kind].tasks.episode(step * self.n_tasks + place)
             drawn = generator.random(len(names)) < SOURCE_SHARE
             sources = tuple(number for number, name in enumerate(names) if name == base or drawn[number])
-            told = generator.random() < self.evidence_share
-            found.append(make_lesson(live, episode, sources, told))
+            told, taught = generator.random(2) < (self.evidence_share, self.taught_share)
+            if self.teacher and taught:
+                lesson = make_lesson(live, episode, tuple(range(len(names))), bool(told))
+                support, queries = prepared_support(live, episode), episode_rows(live, episode)
+                found.append(replace(lesson, teaching=self.teacher.teach(live, support, queries)))
+            else:
+                found.append(make_lesson(live, episode, sources, bool(told)))
         return found
 
 

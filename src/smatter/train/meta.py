@@ -14,13 +14,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from smatter.errors import InvalidSettings
 from smatter.train.curriculum import Curriculum
 from smatter.train.lessons import Timetable, made_ahead, make_lesson
 from smatter.train.log import Log
 from smatter.train.state import keep, resume
+from smatter.train.teacher import Teacher
 from smatter.train.trainee import MetaSettings, MetaStep, Trainee, Validation
 
-STATE, LOG = "state.safetensors", "log.jsonl"
+STATE, LOG, SOLVED = "state.safetensors", "log.jsonl", "solved"
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,14 @@ def train_router(
     validation = [
         make_lesson(live, episode, everyone, with_evidence=True) for tasks in curriculum.validation for episode in tasks
     ]
-    timetable = Timetable(curriculum.training, settings.n_tasks, settings.evidence_share, settings.seed)
+    teacher = None
+    if settings.imitation.is_wanted:
+        if folder is None:
+            raise InvalidSettings("a teacher's solutions are kept on disk: give a folder")
+        teacher = Teacher(folder / SOLVED)
+    timetable = Timetable(
+        curriculum.training, settings.n_tasks, settings.evidence_share, settings.seed, teacher, settings.imitation.share
+    )
     step = done
     with made_ahead(live, timetable, range(done, settings.n_steps), n_workers) as all_lessons:
         for lessons in all_lessons:

@@ -8,7 +8,7 @@ for a source.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -16,9 +16,37 @@ from smatter.adaptation.episodes import episode_rows
 from smatter.adaptation.flat import FlatView
 from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.routing import as_mixture
+from smatter.errors import InvalidSettings
 from smatter.route.experts import Experts
 from smatter.route.router import Router, Routing
 from smatter.train.lessons import Lesson
+from smatter.train.teacher import distillation
+
+
+@dataclass(frozen=True)
+class Imitation:
+    """How much a teacher counts.
+
+    Args:
+        weights: price of weights unlike the teacher's.
+        predictions: share of the loss that imitates the teacher's predictions, between 0 and 1.
+        temperature: tau, of the weights' distillation.
+        share: of the tasks on which the teacher is asked.
+    """
+
+    weights: float = 0.0
+    predictions: float = 0.0
+    temperature: float = 1.0
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not (self.weights >= 0 and 0 <= self.predictions <= 1 and self.temperature > 0 and 0 <= self.share <= 1):
+            raise InvalidSettings("weights must not be negative, shares between 0 and 1, the temperature positive")
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether a teacher counts at all."""
+        return self.weights > 0 or self.predictions > 0
 
 
 @dataclass(frozen=True)
@@ -44,6 +72,7 @@ def task_loss(
     gates: Tensor | None,
     lesson: Lesson,
     descriptors: Tensor,
+    imitation: Imitation,
 ) -> TaskLoss:
     """Route a task, and pass its queries forward and backward through what comes of it.
 
@@ -55,6 +84,7 @@ def task_loss(
         gates: of the experts, (n_experts, n_units).
         lesson: the task.
         descriptors: of all sources, relative to the base's.
+        imitation: how much a teacher counts, where the lesson has one.
     """
     sources = [live.library.names[number] for number in lesson.sources]
     encoded = lesson.encoded
@@ -64,7 +94,10 @@ def task_loss(
         delta = experts.residual(routing.experts, gates)
     residual = None if delta is None else flat.residual(delta.detach())
     live.compose(as_mixture(live, routing.weights, sources), residual)
-    value = live.backward(episode_rows(live, lesson.episode))
+    rows = episode_rows(live, lesson.episode)
+    if lesson.teaching and imitation.predictions:
+        rows = replace(rows, teacher=lesson.teaching.probabilities, teacher_share=imitation.predictions)
+    value = live.backward(rows)
     slopes = live.inner_products(sources).to(routing.weights)
     if len(routing.weights) == 1:
         slopes = slopes.sum(dim=0, keepdim=True)
@@ -72,4 +105,7 @@ def task_loss(
     if delta is not None:
         slope = slope + (flat.gradient() * delta).sum()
     live.forget()
+    if lesson.teaching and imitation.weights:
+        far = distillation(lesson.teaching.weights, routing.scores, imitation.temperature)
+        slope = slope + imitation.weights * far
     return TaskLoss(value, slope, routing)

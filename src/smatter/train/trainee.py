@@ -24,7 +24,7 @@ from smatter.route.experts import Experts, Multipliers
 from smatter.route.router import Router, RouterSettings, Routing
 from smatter.tasks.probe import Probe
 from smatter.train.lessons import Lesson
-from smatter.train.objective import task_loss
+from smatter.train.objective import Imitation, task_loss
 from smatter.train.rates import rate_at
 
 
@@ -39,6 +39,7 @@ class MetaSettings:
         learning_rate: of the router, at its height.
         delta_rate: of the experts' shared delta.
         gate_rate: of the experts' gates.
+        imitation: how much the solver's solutions count.
         entropy: price of the entropy of the weights; above zero, fewer sources are used.
         expert_share: share of the network's parameters that an expert may change in the end.
         evidence_share: share of the tasks on which the router is told how each source does.
@@ -55,6 +56,7 @@ class MetaSettings:
     learning_rate: float = 3e-3
     delta_rate: float = 1e-3
     gate_rate: float = 0.03
+    imitation: Imitation = field(default_factory=Imitation)
     entropy: float = 0.0
     expert_share: float = 0.25
     evidence_share: float = 0.5
@@ -169,7 +171,9 @@ class Trainee:
         gates = self.experts.gates(generator) if self.experts else None
         total, loss, entropy = torch.zeros(()), 0.0, 0.0
         for lesson in lessons:
-            found = task_loss(self.live, self.flat, self.router, self.experts, gates, lesson, self.descriptors)
+            found = task_loss(
+                self.live, self.flat, self.router, self.experts, gates, lesson, self.descriptors, settings.imitation
+            )
             mixed = torch.special.entr(found.routing.weights).sum(dim=1).mean()
             total = total + (found.slope + settings.entropy * mixed) / len(lessons)
             loss += found.value / len(lessons)

@@ -1,0 +1,89 @@
+"""What the solver makes of a task, for a router to learn from; solved once and kept on disk.
+
+    tau^2 KL(softmax(rho_teacher / tau) || softmax(rho / tau))        (multi-source paper, section 6)
+
+The solver gives weights, some of which are zero; the teacher's logits are log(w + FLOOR).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.functional import kl_div
+
+from smatter.adaptation.identity import Task
+from smatter.adaptation.live import EpisodeRows, LiveMixture
+from smatter.adaptation.solver import SolverSettings, solve_live
+from smatter.compose.mixture import Mixture
+from smatter.errors import SmatterError
+from smatter.library.headers import read_small_json
+from smatter.library.writing import write_file
+from smatter.tasks.support import Support
+
+FLOOR = 1e-3
+"""A source that the solver leaves out is one that a router should give at most about this weight."""
+
+
+@dataclass(frozen=True)
+class Teaching:
+    """What a teacher says of a task.
+
+    Args:
+        weights: of the sources, (n_sources,).
+        probabilities: of the classes of each query, (n_queries, n_classes).
+    """
+
+    weights: Tensor
+    probabilities: Tensor
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """The solver as a teacher.
+
+    Args:
+        folder: where solutions are kept.
+        settings: of the solver.
+    """
+
+    folder: Path
+    settings: SolverSettings = field(default_factory=SolverSettings)
+
+    def teach(self, live: LiveMixture, support: Support, queries: EpisodeRows) -> Teaching:
+        """Solve a task, or find it solved, and look at its queries; the labels of these are not used."""
+        task, names = Task.of(live, support), live.library.names
+        parts = [task.digest, live.library.manifest.digests, asdict(self.settings)]
+        key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+        path = self.folder / f"{key}.json"
+        weights = _known(path, len(names))
+        if weights is None:
+            mixture = solve_live(live, live.rows(task.support), self.settings).mixture
+            found = dict(zip(mixture.sources, mixture.rows[0], strict=True))
+            weights = [found.get(name, 0.0) for name in names]
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_file(path, json.dumps(weights).encode())
+        live.compose(Mixture.of(dict(zip(names, weights, strict=True))))
+        return Teaching(torch.tensor(weights), queries.logits(live.features(queries.inputs)).softmax(dim=1))
+
+
+def distillation(weights: Tensor, scores: Tensor, temperature: float) -> Tensor:
+    """How far a router's scores, (n_rows, n_sources), are from a teacher's weights, (n_sources,); mean over rows."""
+    teacher = ((weights.to(scores) + FLOOR).log() / temperature).softmax(dim=0).expand_as(scores)
+    student = (scores / temperature).log_softmax(dim=1)
+    return temperature**2 * kl_div(student, teacher, reduction="batchmean")
+
+
+def _known(path: Path, n_sources: int) -> list[float] | None:
+    """A solution that was kept; none where there is none, or a damaged one."""
+    if not path.exists():
+        return None
+    try:
+        weights = [float(weight) for weight in read_small_json(path)]
+    except (SmatterError, TypeError, ValueError):
+        return None
+    return weights if len(weights) == n_sources and abs(sum(weights) - 1) < 1e-6 and min(weights) >= 0 else None

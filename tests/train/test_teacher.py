@@ -1,0 +1,100 @@
+"""Distillation: the formula, the solver as a teacher, what is kept on disk."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from smatter.adaptation.episodes import episode_rows, prepared_support
+from smatter.adaptation.live import LiveMixture
+from smatter.adaptation.solver import SolverSettings, solve_live
+from smatter.errors import InvalidSettings
+from smatter.library.library import Library
+from smatter.route.router import RouterSettings
+from smatter.tasks.lists import TaskList
+from smatter.tasks.probe import draw_probe
+from smatter.tasks.sampler import Sampler, SamplerSettings
+from smatter.tasks.suite import Suite
+from smatter.train.curriculum import Curriculum, Series
+from smatter.train.lessons import Lesson, Timetable
+from smatter.train.meta import SOLVED, train_router
+from smatter.train.objective import Imitation
+from smatter.train.teacher import FLOOR, Teacher, distillation
+from smatter.train.trainee import MetaSettings, MetaStep, Trainee
+
+
+def tasks(suite: Suite) -> TaskList:
+    return TaskList("some", Sampler(suite, SamplerSettings("router", n_way=(3, 3), n_shot=(3, 3), n_query=4)), 1000)
+
+
+def test_distillation_is_the_divergence_of_tempered_softmaxes() -> None:
+    weights, scores, tau = torch.tensor([0.7, 0.3, 0.0]), torch.tensor([[1.0, -1.0, 0.5], [0.0, 0.0, 0.0]]), 2.0
+    logits = (weights + FLOOR).log()
+    teacher = torch.softmax(logits / tau, dim=0)
+    expected = [
+        float((teacher * (teacher.log() - torch.log_softmax(row / tau, dim=0))).sum()) * tau**2 for row in scores
+    ]
+    assert float(distillation(weights, scores, tau)) == pytest.approx(sum(expected) / 2, rel=1e-5)
+    assert float(distillation(weights, logits[None], tau)) == pytest.approx(0, abs=1e-6)
+
+
+def test_the_teacher_is_the_solver_and_solves_once(
+    tiny_library: Library, tiny_suite: Suite, tmp_path: Path, monkeypatch
+) -> None:
+    live = LiveMixture(tiny_library)
+    episode = tasks(tiny_suite).episode(0)
+    support, queries = prepared_support(live, episode), episode_rows(live, episode)
+    teacher = Teacher(tmp_path)
+    taught = teacher.teach(live, support, queries)
+    mixture = solve_live(live, live.rows(support), SolverSettings()).mixture
+    found = dict(zip(mixture.sources, mixture.rows[0], strict=True))
+    assert taught.weights.tolist() == pytest.approx([found.get(name, 0.0) for name in tiny_library.names], abs=1e-3)
+    assert taught.probabilities.shape == (12, 3)
+    n_backwards = live.n_backwards
+    again = teacher.teach(live, support, queries)
+    assert live.n_backwards == n_backwards and torch.equal(again.weights, taught.weights)
+    torch.testing.assert_close(again.probabilities, taught.probabilities)
+    for file in tmp_path.iterdir():
+        file.write_text("[1, 2]")
+    assert torch.equal(teacher.teach(live, support, queries).weights, taught.weights)
+    assert live.n_backwards > n_backwards
+
+
+def timetable(suite: Suite, folder: Path) -> Timetable:
+    return Timetable((Series(tasks(suite), 1.0),), 2, 1.0, 0, Teacher(folder / SOLVED), 1.0)
+
+
+def _far(trainee: Trainee, lesson: Lesson) -> float:
+    """How far a router is from what its teacher says."""
+    assert lesson.teaching
+    with torch.no_grad():
+        routing = trainee.router(lesson.encoded.statistics, trainee.descriptors, lesson.encoded.losses)
+    return float(distillation(lesson.teaching.weights, routing.scores, 1.0))
+
+
+@pytest.mark.parametrize("imitation", [Imitation(weights=5.0, share=1.0), Imitation(predictions=1.0, share=1.0)])
+def test_a_router_learns_from_its_teacher(
+    tiny_library: Library, tiny_suite: Suite, tmp_path: Path, imitation: Imitation
+) -> None:
+    settings = MetaSettings(
+        RouterSettings(width=8), 12, 2, learning_rate=0.03, evidence_share=1.0, warm_up=0.01, imitation=imitation
+    )
+    trainee = Trainee(LiveMixture(tiny_library), draw_probe(tiny_suite), settings)
+    curriculum = Curriculum((Series(tasks(tiny_suite), 1.0),))
+    told: list[MetaStep] = []
+    train_router(trainee, curriculum, tmp_path, progress=told.append)  # type: ignore[arg-type]
+    assert len(list((tmp_path / SOLVED).iterdir())) == 24
+    lessons = timetable(tiny_suite, tmp_path).lessons(trainee.live, 0)
+    before, after = (
+        sum(_far(each, lesson) for lesson in lessons)
+        for each in (Trainee(trainee.live, draw_probe(tiny_suite), settings), trainee)
+    )
+    assert after < before and len(told) == 12
+    with pytest.raises(InvalidSettings, match="folder"):
+        train_router(trainee, curriculum)
+
+
+@pytest.mark.parametrize("change", [{"weights": -1.0}, {"predictions": 2.0}, {"temperature": 0.0}])
+def test_impossible_imitations_are_refused(change: dict) -> None:
+    with pytest.raises(InvalidSettings):
+        Imitation(**change)
