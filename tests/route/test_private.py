@@ -1,6 +1,7 @@
 """Private weights: the noise against the definition, the sensitivity against the worst case."""
 
 import math
+import random
 
 import pytest
 import torch
@@ -42,11 +43,17 @@ def test_replacing_one_example_moves_the_mean_by_at_most_the_sensitivity() -> No
 
 def test_the_release_is_on_the_simplex_and_has_the_promised_spread() -> None:
     points = torch.full((50, 4), 0.25)
-    drawn = torch.stack([release(points, 8.0, 1e-3, torch.Generator().manual_seed(seed)) for seed in range(2000)])
+    draw = random.Random(0).gauss
+    drawn = torch.stack([release(points, 8.0, 1e-3, draw) for _ in range(2000)])
     torch.testing.assert_close(drawn.sum(dim=1), torch.ones(2000).double())
     sigma = noise_scale(DIAMETER / 50, 8.0, 1e-3)
     # far from the border, projecting only takes away the part of the noise along (1, 1, 1, 1)
     assert float(drawn.std(dim=0).mean()) == pytest.approx(sigma * math.sqrt(3 / 4), rel=0.05)
+
+
+def test_an_example_that_breaks_the_router_counts_as_equal_weights() -> None:
+    points = torch.tensor([[1.0, 0.0], [math.nan, 0.5]])
+    assert release(points, 1e6, 1e-3, lambda mean, _: mean).tolist() == [0.75, 0.25]
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0, 1e-3), (math.nan, 1e-3), (1, 0), (1, 1), (math.inf, 1e-3)])

@@ -100,7 +100,7 @@ def test_every_parameter_learns() -> None:
 def test_unknown_settings_are_refused() -> None:
     with pytest.raises(InvalidSettings, match="pooling 'mean': use one of moments"):
         RouterSettings(pooling="mean")  # type: ignore[arg-type]
-    with pytest.raises(InvalidSettings, match="positive"):
+    with pytest.raises(InvalidSettings, match="wide"):
         RouterSettings(width=0)
 
 

@@ -17,7 +17,7 @@ from smatter.tasks.splits import Split
 from smatter.tasks.suite import Suite
 from smatter.train.curriculum import Curriculum, Series
 from smatter.train.lessons import Lesson, Timetable
-from smatter.train.meta import LOG, train_router
+from smatter.train.meta import LOG, STATE, train_router
 from smatter.train.trainee import MetaSettings, MetaStep, Trainee, Validation
 
 SETTINGS = MetaSettings(RouterSettings(width=8, n_experts=2), n_steps=6, n_tasks=2, delta_rate=1e-2, validate_every=2)
@@ -75,14 +75,23 @@ def test_a_run_that_was_killed_goes_on_to_the_bit(
 def test_another_run_is_not_gone_on_with(tiny_library: Library, tiny_suite: Suite, tmp_path: Path) -> None:
     settings = replace(SETTINGS, n_steps=1)
     train_router(trainee(tiny_library, tiny_suite, settings), curriculum(tiny_suite), tmp_path)
-    told: list[Told] = []
-    other = replace(settings, seed=1)
-    train_router(trainee(tiny_library, tiny_suite, other), curriculum(tiny_suite), tmp_path, progress=told.append)
-    assert [each.step for each in told] == [1, 1]
+    before = (tmp_path / STATE).read_bytes()
+    with pytest.raises(InvalidSettings, match="another training"):
+        train_router(trainee(tiny_library, tiny_suite, replace(settings, seed=1)), curriculum(tiny_suite), tmp_path)
+    other_probe = Trainee(LiveMixture(tiny_library), draw_probe(tiny_suite, split="source"), settings)
+    with pytest.raises(InvalidSettings, match="another training"):
+        train_router(other_probe, curriculum(tiny_suite), tmp_path)
+    assert (tmp_path / STATE).read_bytes() == before
+
+
+def test_a_limit_on_sources_can_be_trained_with(tiny_library: Library, tiny_suite: Suite) -> None:
+    settings = replace(SETTINGS, router=RouterSettings(width=8, max_sources=2), entropy=0.1)
+    outcome = train_router(trainee(tiny_library, tiny_suite, settings), curriculum(tiny_suite))
+    assert outcome.n_steps == 6 and outcome.validation is not None
 
 
 def test_training_ends_when_validation_gets_no_better_and_keeps_the_best(
-    tiny_library: Library, tiny_suite: Suite, monkeypatch: pytest.MonkeyPatch
+    tiny_library: Library, tiny_suite: Suite, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     learner = trainee(tiny_library, tiny_suite, replace(SETTINGS, n_steps=20, validate_every=1, patience=3))
     losses = iter([3.0, 1.0, 2.0, 2.0, 2.0, 2.0])
@@ -94,7 +103,8 @@ def test_training_ends_when_validation_gets_no_better_and_keeps_the_best(
         return Validation(step, loss, loss, 0.5, 0.5)
 
     monkeypatch.setattr(learner, "validate", validate)
-    outcome = train_router(learner, curriculum(tiny_suite))
+    outcome = train_router(learner, curriculum(tiny_suite), tmp_path)
+    assert (tmp_path / STATE).exists() and len((tmp_path / LOG).read_text().splitlines()) == 10
     assert outcome.n_steps == 5 and outcome.validation == Validation(2, 1.0, 1.0, 0.5, 0.5)
     assert torch.equal(learner.router.sharpness, seen[1]) and not torch.equal(seen[1], seen[-1])
 
@@ -135,7 +145,10 @@ def test_what_experts_may_change_falls_to_their_share() -> None:
     assert allowed[60:] == pytest.approx([0.2] * 40)
 
 
-@pytest.mark.parametrize("change", [{"n_steps": 0}, {"learning_rate": 0.0}, {"expert_share": 1.5}])
+@pytest.mark.parametrize(
+    "change",
+    [{"n_steps": 0}, {"learning_rate": 0.0}, {"expert_share": 1.5}, {"validate_every": 0}, {"tightening": 0.0}],
+)
 def test_impossible_settings_are_refused(change: dict) -> None:
     with pytest.raises(InvalidSettings):
         replace(SETTINGS, **change)

@@ -10,7 +10,7 @@ import smatter
 from smatter.adaptation.episodes import prepared_support
 from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.modes import Mode, ModeSettings, Tuned, route_task
-from smatter.adaptation.routers import TrainedRouter, read_router, write_router
+from smatter.adaptation.routers import TABLE, TrainedRouter, read_router, write_router
 from smatter.errors import InvalidRouter, InvalidSettings
 from smatter.library.library import Library
 from smatter.route.router import RouterSettings, Tying
@@ -84,10 +84,11 @@ def test_frank_wolfe_steps_lower_the_loss_within_the_limit(
     tiny_library: Library, tiny_suite: Suite, live, tying: Tying
 ) -> None:
     router = make(tiny_library, tiny_suite, tying)
-    settings = ModeSettings("gradient-free", evidence=False, n_steps=3, max_sources=2, pull=0.0)
+    settings = ModeSettings("gradient-free", evidence=False, n_steps=3, max_sources=2)
     told: list[int] = []
     routed = route_task(live, task(live, tiny_suite), router, settings, told.append)
     assert routed.losses[-1] <= routed.losses[0] and len(routed.path) == len(routed.losses)
+    assert live.loss(live.rows(task(live, tiny_suite))) == pytest.approx(routed.losses[-1], rel=1e-4)
     assert len(routed.mixture.active_sources) <= 2 and sum(told) <= settings.n_units(3)
     assert len(routed.mixture.rows) == (1 if tying == "global" else len(live.library.partition.modules))
     assert routed.path[0] != routed.path[-1]
@@ -126,10 +127,25 @@ def test_diagnostics_are_those_of_the_model(tiny_library: Library, tiny_suite: S
     assert found.corrected and all(0 < share <= 1 for share in found.corrected.values())
 
 
+def test_a_limit_holds_where_modules_disagree(tiny_library: Library, tiny_suite: Suite, live) -> None:
+    settings = MetaSettings(RouterSettings(width=8, tying="per-module", weight_map="sparsemax"))
+    router = Trainee(LiveMixture(tiny_library), draw_probe(tiny_suite), settings).finish({})
+    routed = route_task(live, task(live, tiny_suite), router, ModeSettings(evidence=False, max_sources=1))
+    assert len(routed.mixture.active_sources) == 1
+
+
+def test_tensors_of_other_kinds_are_the_same_task(tiny_library: Library, tiny_suite: Suite) -> None:
+    support = task(LiveMixture(tiny_library), tiny_suite)
+    assert isinstance(support.inputs, torch.Tensor)
+    half = replace(support, inputs=support.inputs.bfloat16())
+    again = replace(support, inputs=half.inputs.float().requires_grad_())  # type: ignore[union-attr]
+    assert smatter.adapt(tiny_library, half).mixture == smatter.adapt(tiny_library, again).mixture
+
+
 def test_one_shot_goes_by_the_router_alone_and_says_so(live, tiny_suite: Suite, trained: TrainedRouter) -> None:
     support = task(live, tiny_suite, shots=1, ways=4)
     routed = route_task(live, support, trained, ModeSettings("gradient-free"))
-    assert routed.losses == () and "one example per class" in routed.notes[0]
+    assert routed.losses == () and "one example per class" in routed.notes[0] and routed.spread == ()
     assert routed.mixture == route_task(live, support, trained, ModeSettings()).mixture
 
 
@@ -155,9 +171,24 @@ def test_results_are_found_again_by_contents(
         file.write_bytes(file.read_bytes()[:20])
     damaged = smatter.adapt(tiny_library, support, router, settings, cache=tmp_path / "cache")
     assert damaged.mixture == first.mixture
-    monkeypatch.setattr("smatter.adaptation.cache.MAX_ENTRIES", 1)
+    (tmp_path / "cache" / "mine.safetensors").touch()
+    monkeypatch.setattr("smatter.adaptation.cache.MAX_BYTES", 1)
     smatter.adapt(tiny_library, support, router, ModeSettings(), cache=tmp_path / "cache")
-    assert len(list((tmp_path / "cache").iterdir())) == 2
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["mine.safetensors"]
+
+
+def test_what_must_not_be_found_again_is_not_kept(
+    tiny_library: Library, tiny_suite: Suite, trained: TrainedRouter, tmp_path: Path
+) -> None:
+    support, cache = task(LiveMixture(tiny_library), tiny_suite), tmp_path / "cache"
+    smatter.adapt(tiny_library, support, trained, cache=cache)  # not on disk, so nothing tells it from others
+    write_router(tmp_path / "router", trained)
+    router = read_router(tmp_path / "router")
+    smatter.adapt(tiny_library, support, router, ModeSettings(epsilon=1.0), cache=cache)
+    assert not cache.exists()
+    table = (tmp_path / "router" / TABLE).read_text()
+    (tmp_path / "router" / TABLE).write_text(table.replace('"max_sources": null', '"max_sources": 1'))
+    assert read_router(tmp_path / "router").digest != router.digest
 
 
 def test_what_cannot_be_is_refused(tiny_library: Library, tiny_suite: Suite, trained: TrainedRouter) -> None:

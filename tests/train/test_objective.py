@@ -39,7 +39,7 @@ class Lab:
         self.experts = Experts(self.flat.units(), 2, generator)
         with torch.no_grad():
             self.experts.delta.normal_(std=0.02, generator=generator)
-        self.gates = torch.rand(2, self.experts.n_units, generator=generator)
+        self.gates = torch.rand(2, self.experts.sizes.numel(), generator=generator)
         self.episode = Sampler(suite, SamplerSettings(split="router", n_way=(3, 3), n_shot=(3, 3), n_query=4)).episode(
             0
         )

@@ -10,7 +10,7 @@ from smatter.adaptation.episodes import prepared_support
 from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.routers import TABLE, WEIGHTS, TrainedRouter, read_router, write_router
 from smatter.adaptation.routing import encode
-from smatter.errors import InvalidRouter, NotFound
+from smatter.errors import AlreadyExists, InvalidRouter, NotFound
 from smatter.library.library import Library
 from smatter.route.router import RouterSettings, Tying
 from smatter.tasks.probe import draw_probe
@@ -84,13 +84,27 @@ def test_damage_and_strangers_are_refused(tiny_library: Library, tiny_suite: Sui
     (folder / WEIGHTS).write_bytes(weights)
     for change, words in {
         "settings": ({"width": 16}, "size mismatch"),
-        "groups": (["one"], "different lengths"),
         "sources": ({}, "descriptors"),
+        "groups": (["one"], "different lengths"),
         "base": ("1" * 64, "base is not among"),
         "schema": (2, "schema"),
     }.items():
         value, expected = words
         (folder / TABLE).write_text(json.dumps(json.loads(table) | {change: value}))
         refused(expected)
-    (folder / TABLE).write_text(table.replace('"pooling"', '"poling"'))
-    refused("poling")
+    for old, new, words in (
+        ('"width": 8', '"width": 20000000', "4096 wide"),
+        ('"max_sources": null', '"max_sources": 1.5', "integer"),
+        ('"pooling": "moments"', '"pooling": "mean"', "pooling"),
+    ):
+        (folder / TABLE).write_text(table.replace(old, new))
+        refused(words)
+
+
+def test_only_a_router_is_replaced(tiny_library: Library, tiny_suite: Suite, tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "holiday.jpg").touch()
+    with pytest.raises(AlreadyExists):
+        write_router(tmp_path / "photos", made(tiny_library, tiny_suite), replace=True)
+    write_router(tmp_path / "router", made(tiny_library, tiny_suite))
+    write_router(tmp_path / "router", made(tiny_library, tiny_suite), replace=True)

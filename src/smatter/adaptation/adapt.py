@@ -147,7 +147,7 @@ def adapt(
     head: HeadName = "prototype",
     cache: str | Path | None = None,
 ) -> Adapted:
-    """Fit a library to a task. The order of examples and classes does not matter, to the bit.
+    """Fit a library to a task. The order of examples and classes does not change a bit of the weights.
 
     Args:
         library: an open library or its folder.
@@ -156,7 +156,8 @@ def adapt(
         settings: how to use the router, or the evidence; settings of the solver run that instead.
         progress: told each source and each step.
         head: how classes are told apart; weights are found with prototypes whatever it is.
-        cache: a folder where results are kept, and found again for the same task; the solver does not use it.
+        cache: a folder where results are kept, and found again for the same task; not those of the solver, of a router
+            that is not on disk, and private ones.
     """
     if head not in get_args(HeadName):
         raise InvalidSettings(f"unknown head {head!r}: use {', '.join(get_args(HeadName))}")
@@ -176,10 +177,10 @@ def adapt(
         trained.check_fits(live)
     key = cache_key(live, task, trained, settings)
     store = None if cache is None else Cache(Path(cache))
-    routed = store.get(live, key) if store else None
+    routed = store.get(live, key) if store and key else None
     if routed is None:
         routed = route_task(live, task.support, trained, settings, progress)
-        if store:
+        if store and key:
             store.put(key, routed, library.recipe(routed.mixture, routed.residual))
     recipe = library.recipe(routed.mixture, routed.residual)
     live.compose(recipe.mixture, recipe.residual)

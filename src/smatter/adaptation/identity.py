@@ -32,7 +32,10 @@ class Task:
     def of(cls, live: LiveMixture, support: Support) -> Task:
         """Order a support set."""
         inputs = support.inputs
-        if not isinstance(inputs, Tensor) and support.kind == "images":
+        if isinstance(inputs, Tensor):
+            inputs = inputs.detach().cpu()
+            inputs = inputs.float() if support.kind == "images" else inputs.long()
+        elif support.kind == "images":
             inputs = live.prepare(inputs, "images")["pixel_values"]
         rows = inputs if not isinstance(inputs, Tensor) else [row.numpy().tobytes() for row in inputs]
         digests = [hashlib.sha256(row if isinstance(row, bytes) else row.encode()).hexdigest() for row in rows]

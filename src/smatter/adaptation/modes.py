@@ -5,7 +5,7 @@ Without a router, evidence takes its place (multi-source paper, section 6).
 
 from __future__ import annotations
 
-import secrets
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -100,6 +100,7 @@ class Routed:
         spread: how much the first of these varies with the choice of examples: standard deviations over resampled
             ones, (n_sources,).
         notes: what a person should know of it.
+        is_private: whether the weights may be told to others.
     """
 
     mixture: Mixture
@@ -111,6 +112,7 @@ class Routed:
     path: tuple[tuple[float, ...], ...]
     spread: tuple[float, ...]
     notes: tuple[str, ...]
+    is_private: bool = False
 
 
 def route_task(
@@ -130,6 +132,11 @@ def route_task(
         progress: told each source and each step.
     """
     sources = live.library.names
+    has_experts = trained is not None and trained.experts is not None
+    if settings.mode == "gradient-based" and settings.tune != "modules" and not has_experts:
+        raise InvalidSettings("there are no experts to tune: say --tune modules, or train a router with --experts")
+    if trained is None and not settings.evidence:
+        raise InvalidSettings("without a router there is nothing but evidence to go by: give a router")
     if settings.epsilon is not None:
         return _private(live, support, trained, settings.epsilon, settings)
     encoded = encode(live, support, sources if settings.evidence else (), progress=progress)
@@ -160,7 +167,7 @@ def route_task(
 
     notes = []
     if max(support.class_sizes) == 1:
-        notes.append("one example per class: nothing can be held out, so nothing was refined")
+        notes.append("one example per class: none can be held out, so the weights are the router's word, not refined")
     elif settings.mode == "gradient-free":
         weights = refine_weights(
             live, live.rows(support), weights, flat.residual(vector), settings.n_steps, settings.pull, watch
@@ -180,7 +187,7 @@ def route_task(
 
 
 def ask(trained: TrainedRouter, descriptors: Tensor, encoded: Encoded) -> Routing:
-    """What a router says of a task; a source whose loss is not a number gets no weight.
+    """What a router says of a task; a source whose loss or descriptor is not a number gets no weight.
 
     Args:
         trained: the router.
@@ -188,7 +195,9 @@ def ask(trained: TrainedRouter, descriptors: Tensor, encoded: Encoded) -> Routin
         encoded: the task.
     """
     losses = encoded.losses
-    usable = torch.ones(len(descriptors), dtype=torch.bool) if losses is None else losses.isfinite().all(dim=1)
+    usable = descriptors.isfinite().all(dim=(1, 2))
+    if losses is not None:
+        usable &= losses.isfinite().all(dim=1)
     routing: Routing = trained.router(
         encoded.statistics, descriptors[usable], None if losses is None else losses[usable]
     )
@@ -208,25 +217,28 @@ def _private(
     features = live.features(live.prepare(support.inputs, support.kind))
     descriptors, alone = trained.describe(live, sources), torch.zeros(1, dtype=torch.int64)
     points = [trained.router(ClassStatistics.of(row[None], alone, 1), descriptors).weights[0] for row in features]
-    generator = torch.Generator().manual_seed(secrets.randbits(63))
-    released = release(torch.stack(points), epsilon, settings.delta, generator)
+    released = release(torch.stack(points), epsilon, settings.delta, random.SystemRandom().gauss)
     weights = _limited(released[None], settings.max_sources)
     mixture = _active(as_mixture(live, weights, sources))
     live.compose(mixture)
     note = f"weights are ({epsilon:g}, {settings.delta:g})-differentially private; predictions still use the examples"
-    return Routed(mixture, None, None, {}, (), (), (tuple(weights[0].tolist()),), (), (note,))
+    return Routed(mixture, None, None, {}, (), (), (tuple(weights[0].tolist()),), (), (note,), True)
 
 
 def _spread(encoded: Encoded, word: Callable[[Encoded], Routing]) -> tuple[float, ...]:
-    """Standard deviation of each source's mean weight over resampled examples; no pass of the network."""
+    """Standard deviation of each source's mean weight over resampled examples; no pass of the network.
+
+    Empty where a class has one example, of which no other can be drawn.
+    """
+    if int(torch.bincount(encoded.labels).min()) < 2:
+        return ()
     generator = torch.Generator().manual_seed(0)
     rows = [word(encoded.resampled(generator)).weights.double().mean(dim=0) for _ in range(N_RESAMPLES)]
     return tuple(torch.stack(rows).std(dim=0).tolist())
 
 
 def _by_evidence(sources: Sequence[str], encoded: Encoded, settings: ModeSettings) -> Routing:
-    if encoded.losses is None:
-        raise InvalidSettings("without a router there is nothing but evidence to go by: give a router")
+    assert encoded.losses is not None
     evidence = Evidence.of(sources, encoded.losses, settings.temperature)
     weights = torch.tensor([evidence.weights], dtype=torch.float64)
     return Routing(weights, weights.log(), torch.zeros(0), torch.zeros(0), torch.ones(()))
@@ -237,6 +249,8 @@ def _limited(weights: Tensor, max_sources: int | None) -> Tensor:
     if max_sources is None or max_sources >= weights.shape[1]:
         return weights / weights.sum(dim=1, keepdim=True)
     kept = weights * hard_mask(weights.mean(dim=0), max_sources)
+    empty = kept.sum(dim=1, keepdim=True) == 0  # a module with all its weight on sources that are left out
+    kept = torch.where(empty, kept.mean(dim=0), kept)
     return kept / kept.sum(dim=1, keepdim=True)
 
 
@@ -259,9 +273,8 @@ def _better_residual(
     assert fixed is not None
     if settings.tune == "modules":
         return fixed + refine_modules(loss, settings.n_modules, settings.n_steps, watch)
-    experts = trained.experts if trained is not None else None
-    if experts is None:
-        raise InvalidSettings(f"there are no experts whose {settings.tune} could be tuned: tune modules")
+    assert trained is not None and trained.experts
+    experts = trained.experts
     units = loss.flat.units()
     delta = experts.delta(units)
     loss = ResidualLoss(loss.live, loss.rows, loss.mixture)

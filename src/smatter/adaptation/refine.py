@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -41,12 +42,16 @@ def refine_weights(
         residual: a correction that stays as it is.
         n_steps: at most.
         pull: towards the weights to begin at, in examples.
-        watch: told the state at the start and after every step.
+        watch: told the state at the start and after every step, its value the loss without the pull.
     """
     problem = MixtureLoss(live, rows, len(weights) > 1, residual, pull, weights)
     allowed = (weights > 0).any(dim=0).expand(1, *weights.shape)
     algorithm = FrankWolfe(GAP, "vanilla", "line search", allowed)
-    return run(algorithm, problem, weights[None], n_steps, time.perf_counter, watch).point[0]
+
+    def watch_loss(state: State) -> None:
+        watch(replace(state, value=torch.full_like(state.value, problem.loss(state.point))))
+
+    return run(algorithm, problem, weights[None], n_steps, time.perf_counter, watch_loss).point[0]
 
 
 def refine_experts(

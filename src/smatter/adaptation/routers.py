@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -38,6 +38,7 @@ from smatter.tasks.suite import Inputs
 
 TABLE, WEIGHTS = "router.json", "router.safetensors"
 MAX_PROBE = 20_000
+MAX_TABLE_BYTES = 64_000_000
 DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.float16: "F16", torch.int64: "I64", torch.uint8: "U8"}
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=MAX_CHARACTERS)]
@@ -49,7 +50,7 @@ class _Table(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: Literal[1] = Field(alias="schema")
-    settings: dict[str, Any]
+    settings: RouterSettings
     base: Digest
     partition: Digest
     sources: dict[Name, Digest]
@@ -73,7 +74,7 @@ class TrainedRouter:
         base: content digest of the base, whose features it takes.
         partition: digest of the module partition.
         record: how it was trained, for people.
-        digest: of its weights; empty before it was written.
+        digest: of its files; empty where it is not on disk.
     """
 
     router: Router
@@ -86,6 +87,8 @@ class TrainedRouter:
     partition: str
     record: Mapping[str, Any]
     digest: str = ""
+    _later: dict[str, Tensor] = field(default_factory=dict, repr=False, compare=False)
+    """Descriptors of sources that came later, once they were made."""
 
     def check_fits(self, live: LiveMixture) -> None:
         """Refuse a library whose base or modules are not those that it was trained with."""
@@ -107,13 +110,21 @@ class TrainedRouter:
     ) -> Tensor:
         """Descriptors of sources relative to the base's, (n_sources, n_groups, N_MOMENTS).
 
-        A source that the router was not trained with costs one pass of the probe set.
+        A source that the router was not trained with costs one pass of the probe set, the first time.
         """
         digests = live.library.manifest.digests
-        new = [name for name in sources if digests[name] not in self.descriptors]
-        found = dict(zip(new, describe_sources(live, self.probe, new, progress), strict=True)) if new else {}
-        rows = [found[name] if name in found else self.descriptors[digests[name]] for name in sources]
+        new = [name for name in sources if digests[name] not in self.descriptors and digests[name] not in self._later]
+        if new:
+            described = describe_sources(live, self.probe, new, progress)
+            self._later.update(zip((digests[name] for name in new), described, strict=True))
+        known = {**self._later, **self.descriptors}
+        rows = [known[digests[name]] for name in sources]
         return (torch.stack(rows) - self.descriptors[self.base]).float()
+
+
+def is_router(folder: Path) -> bool:
+    """Whether a folder says it is a router; it may still not be a sound one."""
+    return (folder / TABLE).is_file()
 
 
 def write_router(folder: str | Path, trained: TrainedRouter, replace: bool = False) -> None:
@@ -128,7 +139,7 @@ def write_router(folder: str | Path, trained: TrainedRouter, replace: bool = Fal
     tensors["descriptors"] = torch.stack([trained.descriptors[digest] for digest in trained.sources.values()])
     if experts:
         tensors |= {"experts.values": experts.values.half(), "experts.masks": experts.masks.to(torch.uint8)}
-    with new_folder(Path(folder), replace) as temporary:
+    with new_folder(Path(folder), replace and is_router(Path(folder))) as temporary:
         items = [
             (name, TensorSpec(DTYPES[tensor.dtype], tuple(tensor.shape)), tensor.detach().numpy())
             for name, tensor in tensors.items()
@@ -145,7 +156,8 @@ def write_router(folder: str | Path, trained: TrainedRouter, replace: bool = Fal
             "weights": file_digest(temporary / WEIGHTS),
             "record": dict(trained.record),
         }
-        write_file(temporary / TABLE, (json.dumps(table, indent=1, ensure_ascii=False) + "\n").encode())
+        text = json.dumps(table, indent=1, ensure_ascii=False, allow_nan=False)
+        write_file(temporary / TABLE, (text + "\n").encode())
 
 
 def read_router(folder: str | Path) -> TrainedRouter:
@@ -154,20 +166,20 @@ def read_router(folder: str | Path) -> TrainedRouter:
     if not (folder / TABLE).exists():
         raise NotFound(f"{folder} has no {TABLE}: give the folder that `smatter train` wrote")
     try:
-        table = _Table.model_validate(read_small_json(folder / TABLE))
+        table = _Table.model_validate(read_small_json(folder / TABLE, MAX_TABLE_BYTES))
         path = safe_path(folder, WEIGHTS)
         if file_digest(path) != table.weights:
             raise InvalidRouter(f"{path} is not the file that {TABLE} was written with")
-        return _restored(table, MappedFile(path))
+        return _restored(table, MappedFile(path), file_digest(folder / TABLE))
     except ValidationError as error:
         raise InvalidRouter(f"{folder / TABLE} is not a router ({first_mistake(error)}); train it again") from None
-    except (InvalidSettings, InvalidRouter, TypeError, RuntimeError, KeyError) as error:
+    except (InvalidSettings, InvalidRouter, TypeError, RuntimeError, LookupError) as error:
         raise InvalidRouter(f"{folder} is not a sound router: {_line(error)}; train it again") from None
 
 
-def _restored(table: _Table, file: MappedFile) -> TrainedRouter:
+def _restored(table: _Table, file: MappedFile, digest: str) -> TrainedRouter:
     tensors = {name: _tensor(file, name) for name in file.header.tensors}
-    settings = RouterSettings(**table.settings)
+    settings = table.settings
     statistics = tuple(
         ClassStatistics(*(tensors[f"probe.{number}.{name}"] for name in ("prototypes", "spreads", "sizes")))
         for number in range(len(table.groups))
@@ -190,7 +202,7 @@ def _restored(table: _Table, file: MappedFile) -> TrainedRouter:
         experts = FixedExperts(tensors["experts.values"].float(), tensors["experts.masks"].float())
     return TrainedRouter(
         router.requires_grad_(False), experts, Probe(inputs, labels, table.groups), statistics, descriptors,
-        table.sources, table.base, table.partition, table.record, table.weights,
+        table.sources, table.base, table.partition, table.record, digest,
     )  # fmt: skip
 
 

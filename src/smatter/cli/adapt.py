@@ -142,13 +142,15 @@ def _adapted(
     from transformers.utils import logging
 
     from smatter.adaptation.adapt import adapt
+    from smatter.adaptation.routers import read_router
 
     torch.set_num_threads(1)
     logging.set_verbosity_error()
+    trained = None if router is None else read_router(router)
     with progress_bar("checking files", sum(source.n_bytes for source in library.manifest.sources)) as progress:
         library.verify(progress=progress)
     with progress_bar("weighing", settings.n_units(len(library.names)), in_bytes=False) as progress:
-        adapted = adapt(library, examples, router, settings, progress, head, cache)
+        adapted = adapt(library, examples, trained, settings, progress, head, cache)
     if output is not None:
         adapted.save(output)
     return adapted
@@ -168,7 +170,10 @@ def _check_output(output: Path, replace: bool) -> None:
 
 def _show(folder: Path, output: Path | None, adapted: "Adapted", diagnostics: bool, as_json: bool) -> None:
     mixture, evidence = adapted.mixture, adapted.evidence
-    accuracy = adapted.held_out_accuracy
+    is_private = (
+        adapted.routed is not None and adapted.routed.is_private
+    )  # then nothing else may be told of the examples
+    accuracy = math.nan if is_private else adapted.held_out_accuracy
     mean = dict.fromkeys(adapted.sources, 0.0)
     for column, name in enumerate(mixture.sources):
         mean[name] = sum(row[column] for row in mixture.rows) / len(mixture.rows)
@@ -179,7 +184,7 @@ def _show(folder: Path, output: Path | None, adapted: "Adapted", diagnostics: bo
         "weights": mean,
         "losses": losses,
         "best_single_source": evidence.best if evidence else None,
-        "loss": adapted.loss,
+        "loss": None if is_private else adapted.loss,
         "head": adapted.head,
         "held_out_accuracy": None if math.isnan(accuracy) else accuracy,
         "corrected_parameters": adapted.recipe.residual.n_nonzero if adapted.recipe.residual else 0,

@@ -48,7 +48,7 @@ Shifts = Annotated[
     list[str] | None,
     typer.Option("--shift", metavar="NAME[:KEY=VALUE,...]", help="Change the tasks so; in this order. Repeatable."),
 ]
-Seed = Annotated[int, typer.Option(help="Of all randomness.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of all randomness.")]
 Replace = Annotated[bool, typer.Option("--replace", help="Overwrite an older one.")]
 
 

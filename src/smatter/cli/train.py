@@ -53,11 +53,12 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a router on tasks of a suite; an interrupted training goes on where it stopped."""
+    from smatter.adaptation.routers import is_router, write_router
     from smatter.library.library import open_library
     from smatter.library.writing import check_free
     from smatter.tasks.open import open_suite
 
-    check_free(output, replace)
+    check_free(output, replace and is_router(output))
     library, examples = open_library(folder), open_suite(suite)
     shifts, variants = parse_shift_options(shift), parse_shift_options(variant)
 
@@ -65,7 +66,6 @@ def train(
     from transformers.utils import logging
 
     from smatter.adaptation.live import LiveMixture
-    from smatter.adaptation.routers import write_router
     from smatter.route.router import RouterSettings
     from smatter.tasks.probe import draw_probe
     from smatter.train.curriculum import make_curriculum
@@ -105,8 +105,9 @@ def train(
     }
     if outcome.validation:
         record["validation"] = vars(outcome.validation)
-    trained = trainee.finish(record)
-    write_router(output, trained, replace)
+    if trainee.experts:
+        record["expert_shares"] = trainee.experts.fixed(expert_share).shares(trainee.units).tolist()
+    write_router(output, trainee.finish(record), replace)
     seconds = time.perf_counter() - begin
     show({"output": str(output), "seconds": seconds, **record}, as_json, lambda: _tell(output, record, seconds))
 
@@ -118,5 +119,7 @@ def _tell(output: Path, record: dict[str, Any], seconds: float) -> None:
             f"validation tasks, after step {found['step']}: {found['accuracy']:.1%} of the queries, "
             f"{found['accuracy_with_evidence']:.1%} with evidence"
         )
+    if shares := record.get("expert_shares"):
+        print(f"experts change {', '.join(f'{share:.0%}' for share in shares[:-1])}, together {shares[-1]:.0%}")
     print(f"wrote {output}; to use it:")
     print(f"  smatter adapt LIB SUPPORT --router {output}")

@@ -40,16 +40,6 @@ class Experts(nn.Module):
         noise = torch.randn(n_experts, len(self.sizes), generator=generator)
         self.logits = nn.Parameter(OPEN + 0.5 * noise)
 
-    @property
-    def n_experts(self) -> int:
-        """How many masks there are."""
-        return len(self.logits)
-
-    @property
-    def n_units(self) -> int:
-        """How many gates a mask has."""
-        return len(self.sizes)
-
     def gates(self, generator: torch.Generator | None = None) -> Tensor:
         """Gates, (n_experts, n_units): random with a generator, else their means."""
         return mean_gates(self.logits) if generator is None else sample_gates(self.logits, TEMPERATURE, generator)
@@ -67,15 +57,17 @@ class Experts(nn.Module):
     def fixed(self, share: float) -> FixedExperts:
         """The experts with masks of zeros and ones that change at most this share of the parameters each.
 
-        The units that stay are those most open; of two alike the one whose part of the delta is larger.
+        Units stay in the order of how open they are times how large their part of the delta is, as far as they fit.
         """
         norms = torch.zeros_like(self.sizes).index_add(0, self.unit_of, self.delta.detach().square())
         promise = open_probability(self.logits.detach(), TEMPERATURE) * (norms / self.sizes).sqrt()
         masks = torch.zeros_like(promise)
         for mask, wish in zip(masks, promise, strict=True):
-            order = wish.argsort(descending=True, stable=True)
-            fits = self.sizes[order].cumsum(0) <= share * self.sizes.sum()
-            mask[order[fits & (wish[order] > 0)]] = 1.0
+            room = share * float(self.sizes.sum())
+            for unit in wish.argsort(descending=True, stable=True).tolist():
+                if wish[unit] > 0 and self.sizes[unit] <= room:
+                    mask[unit] = 1.0
+                    room -= float(self.sizes[unit])
         fixed = FixedExperts(torch.zeros(0), masks)
         return replace(fixed, values=self.delta.detach()[fixed.is_open(self.unit_of)])
 

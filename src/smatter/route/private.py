@@ -8,6 +8,7 @@ projecting it to the simplex afterwards looks at no example and costs nothing.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from smatter.algebra.simplex import project_to_simplex
 from smatter.errors import InvalidSettings
 
 DIAMETER = math.sqrt(2)
+DECIMALS = 6
 
 
 def noise_scale(sensitivity: float, epsilon: float, delta: float) -> float:
@@ -45,18 +47,23 @@ def noise_scale(sensitivity: float, epsilon: float, delta: float) -> float:
     return high
 
 
-def release(points: Tensor, epsilon: float, delta: float, generator: torch.Generator) -> Tensor:
+def release(points: Tensor, epsilon: float, delta: float, draw: Callable[[float, float], float]) -> Tensor:
     """A private mean of points on the simplex.
 
     Args:
-        points: the weights that each example alone would give, (n_examples, n_sources).
+        points: the weights that each example alone would give, (n_examples, n_sources); a row that is not finite counts
+            as equal weights.
         epsilon: the most that the likelihood of any outcome may change, on a logarithmic scale.
         delta: the probability with which that may fail.
-        generator: must not be predictable by whoever sees the result.
+        draw: a normal number of a mean and a standard deviation, from a source that nobody can guess or repeat; a
+            generator of torch is none, for its seeds can be tried one by one.
     """
     sigma = noise_scale(DIAMETER / len(points), epsilon, delta)
-    mean = points.double().mean(dim=0)
-    return project_to_simplex(mean + sigma * torch.randn(mean.shape, generator=generator, dtype=mean.dtype))
+    sound = points.double()
+    sound = torch.where(sound.isfinite().all(dim=1, keepdim=True), sound, 1 / points.shape[1])
+    noisy = sound.mean(dim=0) + torch.tensor([draw(0.0, sigma) for _ in range(points.shape[1])], dtype=torch.float64)
+    rounded = project_to_simplex(noisy).round(decimals=DECIMALS)  # the last bits of a sum may tell its terms
+    return rounded / rounded.sum()
 
 
 def _normal(x: float) -> float:

@@ -59,8 +59,10 @@ class RouterSettings:
             known: Sequence[str] = choice.__args__  # type: ignore[attr-defined]
             if getattr(self, name) not in known:
                 raise InvalidSettings(f"unknown {name} {getattr(self, name)!r}: use one of {', '.join(known)}")
-        if self.width < 1 or self.n_heads < 1 or self.n_experts < 0 or (self.max_sources or 1) < 1:
-            raise InvalidSettings("width, heads and sources must be positive, and experts not negative")
+        if not (0 < self.width <= 4096 and 0 < self.n_heads <= 64 and 0 <= self.n_experts <= 64):
+            raise InvalidSettings("a router is up to 4096 wide, with up to 64 heads and 64 experts: ask for less")
+        if self.max_sources is not None and self.max_sources < 1:
+            raise InvalidSettings(f"max_sources is {self.max_sources}: give at least 1, or leave it out")
 
     def to_dict(self) -> dict[str, Any]:
         """As router.json holds them."""
@@ -111,7 +113,7 @@ class Router(nn.Module):
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        self.settings, self.n_modules = settings, n_modules
+        self.settings = settings
         prototypes = torch.cat([group.prototypes for group in probe])
         self.register_buffer("center", prototypes.mean(dim=0))
         self.register_buffer("scale", prototypes.std(dim=0).clamp(min=1e-6))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -33,6 +34,13 @@ class Probe:
     inputs: Inputs
     labels: ProbeLabels
     names: tuple[str, ...]
+
+    @property
+    def digest(self) -> str:
+        """Of all of it."""
+        inputs = self.inputs if isinstance(self.inputs, tuple) else self.inputs.tobytes()
+        parts = [inputs, self.labels.classes.tolist(), self.labels.groups.tolist(), self.names]
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def draw_probe(suite: Suite, shifts: Sequence[Shift] = (), split: Split = "router") -> Probe:

@@ -7,12 +7,14 @@ who makes a lesson, and when, does not matter.
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 
 import numpy as np
@@ -78,7 +80,8 @@ class Timetable:
         names, base = live.library.names, live.library.manifest.base
         found = []
         for place, kind in enumerate(kinds):
-            episode = self.series[kind].tasks.episode(step * self.n_tasks + place)
+            tasks = self.series[kind].tasks
+            episode = tasks.episode((step * self.n_tasks + place) % len(tasks))
             drawn = generator.random(len(names)) < SOURCE_SHARE
             sources = tuple(number for number, name in enumerate(names) if name == base or drawn[number])
             told, taught = generator.random(2) < (self.evidence_share, self.taught_share)
@@ -114,8 +117,10 @@ def made_ahead(
         return
     folder = live.library.folder
     with ProcessPoolExecutor(n_workers, get_context("spawn"), _begin, (folder, timetable)) as pool:
-        yield _in_turn(pool, steps)
-        pool.shutdown(cancel_futures=True)
+        try:
+            yield _in_turn(pool, steps)
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _in_turn(pool: ProcessPoolExecutor, steps: range) -> Iterator[list[Lesson]]:
@@ -134,9 +139,17 @@ _worker: tuple[LiveMixture, Timetable] | None = None
 
 def _begin(folder: Path, timetable: Timetable) -> None:
     global _worker
-    os.environ["OMP_NUM_THREADS"] = "1"
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's business
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     _worker = LiveMixture(open_library(folder)), timetable
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _work(step: int) -> list[Lesson]:

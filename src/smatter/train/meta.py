@@ -60,10 +60,13 @@ def train_router(
     best = {name: tensor.detach().clone() for name, tensor in tensors.items()}
     score = torch.tensor([0, torch.inf, torch.inf, 0, 0], dtype=torch.float64)
     kept = tensors | {f"best.{name}": tensor for name, tensor in best.items()} | {"score": score}
-    key = json.dumps([asdict(settings), trainee.live.library.manifest.digests, curriculum.key], sort_keys=True)
+    key = json.dumps([asdict(settings), trainee.key, curriculum.key])
+    done = 0
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-    done = 0 if folder is None else resume(folder / STATE, key, kept, trainee.optimizer)
+        done = resume(folder / STATE, key, kept, trainee.optimizer)
+        if not done and (folder / STATE).exists():
+            raise InvalidSettings(f"{folder} holds another training: delete it, or choose another folder to work in")
     log = Log(None if folder is None else folder / LOG, done)
     live, everyone = trainee.live, tuple(range(len(trainee.sources)))
     validation = [
@@ -78,6 +81,12 @@ def train_router(
         curriculum.training, settings.n_tasks, settings.evidence_share, settings.seed, teacher, settings.imitation.share
     )
     step = done
+
+    def save() -> None:
+        if folder is not None:
+            log.flush()
+            keep(folder / STATE, key, step, kept, trainee.optimizer)
+
     with made_ahead(live, timetable, range(done, settings.n_steps), n_workers) as all_lessons:
         for lessons in all_lessons:
             if _is_enough(step, score, settings):
@@ -93,9 +102,9 @@ def train_router(
                 if found.mean_loss < _validation(score).mean_loss:
                     score.copy_(torch.tensor(astuple(found)))
                     _copy(tensors, best)
-            if folder is not None and (ends or step % save_every == 0):
-                log.flush()
-                keep(folder / STATE, key, step, kept, trainee.optimizer)
+            if folder is not None and step % save_every == 0:
+                save()
+    save()
     if validation:
         _copy(best, tensors)
         return Outcome(step, _validation(score))

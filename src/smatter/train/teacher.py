@@ -57,8 +57,8 @@ class Teacher:
     def teach(self, live: LiveMixture, support: Support, queries: EpisodeRows) -> Teaching:
         """Solve a task, or find it solved, and look at its queries; the labels of these are not used."""
         task, names = Task.of(live, support), live.library.names
-        parts = [task.digest, live.library.manifest.digests, asdict(self.settings)]
-        key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+        parts = [task.digest, list(live.library.manifest.digests.items()), asdict(self.settings)]
+        key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
         path = self.folder / f"{key}.json"
         weights = _known(path, len(names))
         if weights is None:

@@ -69,6 +69,10 @@ class MetaSettings:
     def __post_init__(self) -> None:
         if min(self.n_steps, self.n_tasks) < 1 or not min(self.learning_rate, self.delta_rate, self.gate_rate) > 0:
             raise InvalidSettings("steps, tasks and rates must be positive: mend the training settings")
+        if min(self.validate_every, self.patience) < 1 or not 0 < self.tightening <= 1:
+            raise InvalidSettings("validations, patience and the share of tightening must be positive")
+        if self.imitation.weights and self.router.weight_map != "softmax":
+            raise InvalidSettings("only weights by softmax can imitate the solver's: use that map, or no distillation")
         if not (0 < self.expert_share <= 1 and 0 <= self.evidence_share <= 1):
             raise InvalidSettings("the shares of experts and evidence must lie between 0 and 1")
 
@@ -138,6 +142,9 @@ class Trainee:
         self.sources = live.library.names
         self.raw = describe_sources(live, probe, self.sources)
         self.descriptors = (self.raw - self.raw[self.sources.index(live.library.manifest.base)]).float()
+        for name, descriptor in zip(self.sources, self.descriptors, strict=True):
+            if not bool(descriptor.isfinite().all()):
+                raise InvalidSettings(f"features of source {name!r} are not finite: remove it from the library")
         spread = self.descriptors.flatten(0, 1).std(dim=0, correction=0).clamp(min=1e-3)
         moments = torch.stack([torch.zeros_like(spread), spread])
         generator = torch.Generator().manual_seed(settings.seed)
@@ -154,6 +161,13 @@ class Trainee:
             groups.append({"params": [self.experts.logits], "lr": settings.gate_rate})
         self.optimizer = torch.optim.Adam(groups, betas=(0.9, 0.99))
         self._rates = [group["lr"] for group in self.optimizer.param_groups]
+
+    @property
+    def key(self) -> list[Any]:
+        """Tells what is learnt from apart: sources, in their order, and probe set."""
+        library = self.live.library
+        digests = list(library.manifest.digests.items())
+        return [digests, library.manifest.base, library.partition.digest, self.probe.digest]
 
     @property
     def state(self) -> dict[str, Tensor]:
@@ -174,7 +188,7 @@ class Trainee:
             found = task_loss(
                 self.live, self.flat, self.router, self.experts, gates, lesson, self.descriptors, settings.imitation
             )
-            mixed = torch.special.entr(found.routing.weights).sum(dim=1).mean()
+            mixed = torch.special.entr(found.routing.weights.clamp(min=1e-12)).sum(dim=1).mean()
             total = total + (found.slope + settings.entropy * mixed) / len(lessons)
             loss += found.value / len(lessons)
             entropy += float(mixed.detach()) / len(lessons)
@@ -188,6 +202,8 @@ class Trainee:
             group["lr"] = rate_at(number, rate, settings.n_steps, settings.warm_up)
         self.optimizer.step()
         self.multipliers.update(shares[:-1], allowed)
+        if not math.isfinite(loss):
+            raise InvalidSettings(f"the loss is not finite at step {number + 1}: train with fewer experts or sources")
         return MetaStep(number + 1, loss, entropy, tuple(shares.tolist()))
 
     def validate(self, step: int, lessons: Sequence[Lesson]) -> Validation:
