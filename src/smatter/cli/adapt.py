@@ -170,9 +170,7 @@ def _check_output(output: Path, replace: bool) -> None:
 
 def _show(folder: Path, output: Path | None, adapted: "Adapted", diagnostics: bool, as_json: bool) -> None:
     mixture, evidence = adapted.mixture, adapted.evidence
-    is_private = (
-        adapted.routed is not None and adapted.routed.is_private
-    )  # then nothing else may be told of the examples
+    is_private = adapted.routed is not None and adapted.routed.is_private  # nothing else may then be told
     accuracy = math.nan if is_private else adapted.held_out_accuracy
     mean = dict.fromkeys(adapted.sources, 0.0)
     for column, name in enumerate(mixture.sources):
