@@ -31,7 +31,7 @@ TASKS: dict[str, tuple[str, ...]] = {
 }
 """Domains of each task; the third and fourth are from domains that no source has seen at all."""
 
-N_SHOTS, N_QUERIES, WEAR = 3, 15, 5
+N_SHOTS, N_QUERIES, WEAR = 5, 15, 5
 
 
 def is_demo(folder: Path) -> bool:
