@@ -239,6 +239,11 @@ def commit() -> str:
     return git("rev-parse", "HEAD") + (" with changes in src" if git("status", "--porcelain", "src") else "")
 
 
+def _plain(word: str) -> str:
+    """A word of a command; of a path on this machine its last part."""
+    return Path(word).name if Path(word).is_absolute() else word
+
+
 def write_result(
     name: str,
     figures: Mapping[str, float],
@@ -251,7 +256,7 @@ def write_result(
     path = SCRATCH / f"{name}.quick.json" if quick else RESULTS / f"{name}.json"
     result = {
         "name": name,
-        "command": f"python benchmarks/{name}.py" + (" --quick" if quick else ""),
+        "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_plain, sys.argv[1:])]),
         "commit": commit(),
         "machine": machine,
         "seconds": round(seconds, 1),
