@@ -59,8 +59,8 @@ class ModeSettings:
     mode: Mode = "no-adapt"
     evidence: bool = True
     max_sources: int | None = None
-    n_steps: int = 3
-    pull: float = 0.5
+    n_steps: int = 2
+    pull: float = 5.0
     tune: Tuned = "experts"
     n_modules: int = 1
     temperature: float | None = None

@@ -60,7 +60,7 @@ def adapt(
         bool, typer.Option("--evidence/--no-evidence", help="Tell the router how each source does: a pass each.")
     ] = True,
     max_sources: MaxSources = None,
-    steps: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Steps of a refinement.")] = 3,
+    steps: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Steps of a refinement.")] = 2,
     tune: Annotated[Tuned, typer.Option("--tune", help="What gradient steps change.")] = "experts",
     temperature: Temperature = None,
     head: HeadOption = "prototype",
