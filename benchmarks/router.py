@@ -26,7 +26,7 @@ from smatter.adaptation.episodes import episode_rows, prepared_support
 from smatter.adaptation.evidence import gather_evidence
 from smatter.adaptation.identity import Task
 from smatter.adaptation.live import LiveMixture
-from smatter.adaptation.modes import ModeSettings, route_task
+from smatter.adaptation.modes import ModeSettings, Routed, route_task
 from smatter.adaptation.routers import TrainedRouter, read_router
 from smatter.adaptation.solver import SolverSettings, solve_live
 from smatter.compose.mixture import Mixture
@@ -90,10 +90,10 @@ def score(folder: Path, name: str, index: int) -> Scores:
         scores[f"backwards {method}"] = network.n_backwards - before[1]
         scores[method] = accuracy()
 
+    routed: dict[str, Routed] = {}
     for method, settings in ROUTED.items():
-        record(method, lambda settings=settings: route_task(network, support, router, settings))
-    plain = route_task(network, support, router, ROUTED["with_evidence"]).mixture
-    record("with_evidence_without_experts", lambda: network.compose(plain))
+        record(method, lambda m=method, s=settings: routed.update({m: route_task(network, support, router, s)}))
+    record("with_evidence_without_experts", lambda: network.compose(routed["with_evidence"].mixture))
     record("solver", lambda: solve_live(network, network.rows(support), SolverSettings()))
     evidence = gather_evidence(network, network.rows(support))
     record("evidence_rule", lambda: network.compose(evidence.mixture))

@@ -177,11 +177,11 @@ def adapt(
         trained.check_fits(live)
     key = cache_key(live, task, trained, settings)
     store = None if cache is None else Cache(Path(cache))
-    routed = store.get(live, key) if store and key else None
-    if routed is None:
-        routed = route_task(live, task.support, trained, settings, progress)
-        if store and key:
-            store.put(key, routed, library.recipe(routed.mixture, routed.residual))
+    known = store.get(live, key) if store and key else None
+    routed = known or route_task(live, task.support, trained, settings, progress)
     recipe = library.recipe(routed.mixture, routed.residual)
-    live.compose(recipe.mixture, recipe.residual)
+    if known:
+        live.compose(recipe.mixture, recipe.residual)
+    elif store and key:
+        store.put(key, routed, recipe)
     return Adapted(live, support, recipe, routed.evidence, routed, None, head, classifier)

@@ -175,7 +175,7 @@ def route_task(
     elif settings.mode == "gradient-based":
         loss = ResidualLoss(live, live.rows(support), as_mixture(live, weights, sources), vector)
         vector = _better_residual(loss, trained, routing, settings, watch)
-    mixture = _active(as_mixture(live, weights, sources))
+    mixture = as_mixture(live, weights, sources).without_idle()
     residual = flat.compact(vector)
     live.compose(mixture, residual)
     return Routed(
@@ -219,7 +219,7 @@ def _private(
     points = [trained.router(ClassStatistics.of(row[None], alone, 1), descriptors).weights[0] for row in features]
     released = release(torch.stack(points), epsilon, settings.delta, random.SystemRandom().gauss)
     weights = _limited(released[None], settings.max_sources)
-    mixture = _active(as_mixture(live, weights, sources))
+    mixture = as_mixture(live, weights, sources).without_idle()
     live.compose(mixture)
     note = f"weights are ({epsilon:g}, {settings.delta:g})-differentially private; predictions still use the examples"
     return Routed(mixture, None, None, {}, (), (), (tuple(weights[0].tolist()),), (), (note,), True)
@@ -252,13 +252,6 @@ def _limited(weights: Tensor, max_sources: int | None) -> Tensor:
     empty = kept.sum(dim=1, keepdim=True) == 0  # a module with all its weight on sources that are left out
     kept = torch.where(empty, kept.mean(dim=0), kept)
     return kept / kept.sum(dim=1, keepdim=True)
-
-
-def _active(mixture: Mixture) -> Mixture:
-    """Without the sources that have no weight."""
-    kept = [column for column, name in enumerate(mixture.sources) if name in mixture.active_sources]
-    rows = tuple(tuple(row[column] for column in kept) for row in mixture.rows)
-    return Mixture(tuple(mixture.sources[column] for column in kept), rows, mixture.modules)
 
 
 def _better_residual(

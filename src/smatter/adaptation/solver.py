@@ -192,9 +192,7 @@ def _mixture(live: LiveMixture, problem: MixtureLoss, point: Tensor) -> Mixture:
     if problem.modules:
         used = torch.tensor([module in live.live_modules for module in problem.modules])
         rows = torch.where(used[:, None], rows, rows[used].mean(dim=0))
-    active = (rows > 0).any(dim=0)
-    sources = tuple(name for name, is_active in zip(problem.sources, active.tolist(), strict=True) if is_active)
-    return Mixture(sources, tuple(tuple(row) for row in rows[:, active].tolist()), problem.modules)
+    return Mixture(problem.sources, tuple(tuple(row) for row in rows.tolist()), problem.modules).without_idle()
 
 
 def _solve_residual(

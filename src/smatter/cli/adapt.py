@@ -172,9 +172,7 @@ def _show(folder: Path, output: Path | None, adapted: "Adapted", diagnostics: bo
     mixture, evidence = adapted.mixture, adapted.evidence
     is_private = adapted.routed is not None and adapted.routed.is_private  # nothing else may then be told
     accuracy = math.nan if is_private else adapted.held_out_accuracy
-    mean = dict.fromkeys(adapted.sources, 0.0)
-    for column, name in enumerate(mixture.sources):
-        mean[name] = sum(row[column] for row in mixture.rows) / len(mixture.rows)
+    mean = dict.fromkeys(adapted.sources, 0.0) | mixture.mean_weights
     losses = dict(zip(evidence.sources, evidence.losses, strict=True)) if evidence else {}
     data: dict[str, Any] = {
         "output": None if output is None else str(output),

@@ -95,6 +95,18 @@ class Mixture:
             raise UnknownModule(f"the mixture has no weights for module {module!r}: give every module a row") from None
 
     @property
+    def mean_weights(self) -> dict[str, float]:
+        """The coefficient of each source, mean over the rows."""
+        columns = zip(*self.rows, strict=True)
+        return {name: sum(column) / len(column) for name, column in zip(self.sources, columns, strict=True)}
+
+    def without_idle(self) -> "Mixture":
+        """The same without the sources that have no weight anywhere."""
+        kept = [column for column, name in enumerate(self.sources) if name in self.active_sources]
+        rows = tuple(tuple(row[column] for column in kept) for row in self.rows)
+        return Mixture(tuple(self.sources[column] for column in kept), rows, self.modules, self.rule)
+
+    @property
     def active_sources(self) -> tuple[str, ...]:
         """Sources with a coefficient other than zero somewhere."""
         return tuple(

@@ -91,7 +91,7 @@ def _adapt(
         return rows.accuracy(live.features(rows.inputs))
 
     average = Mixture.of(dict.fromkeys(library.names, 1 / len(library.names)))
-    found = dict(zip(solution.mixture.sources, solution.mixture.rows[0], strict=True))
+    found = solution.mixture.mean_weights
     story = Story(
         domains=tuple(suite.domain(name).title for name in domains),
         is_held_out=suite.domain(domains[0]).role == "ood",

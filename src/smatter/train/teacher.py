@@ -62,8 +62,7 @@ class Teacher:
         path = self.folder / f"{key}.json"
         weights = _known(path, len(names))
         if weights is None:
-            mixture = solve_live(live, live.rows(task.support), self.settings).mixture
-            found = dict(zip(mixture.sources, mixture.rows[0], strict=True))
+            found = solve_live(live, live.rows(task.support), self.settings).mixture.mean_weights
             weights = [found.get(name, 0.0) for name in names]
             self.folder.mkdir(parents=True, exist_ok=True)
             write_file(path, json.dumps(weights).encode())
