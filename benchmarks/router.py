@@ -8,35 +8,22 @@ examples of each class, or wrong labels.
 """
 
 import argparse
-import os
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from functools import cache
-from multiprocessing import get_context
 from pathlib import Path
 
-from common import PLAIN_PROCESS, Rows, machine, show, stage, write_result
-
-os.environ |= PLAIN_PROCESS
-
-import torch
+from common import Rows, machine, show, write_result
+from signs_tasks import KINDS, PACKAGES, Scores, live, shared_out, tasks, trained
 
 from smatter.adaptation.episodes import episode_rows, prepared_support
 from smatter.adaptation.evidence import gather_evidence
 from smatter.adaptation.identity import Task
-from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.modes import ModeSettings, Routed, route_task
-from smatter.adaptation.routers import TrainedRouter, read_router
 from smatter.adaptation.solver import SolverSettings, solve_live
 from smatter.compose.mixture import Mixture
-from smatter.library.library import open_library
 from smatter.scores.intervals import mean_interval, paired_difference
-from smatter.tasks.lists import TaskList
-from smatter.tasks.open import SHIPPED, open_list
 
 NAME = "router"
-KINDS = ("id", "ood", "mixed")
 SETS = {kind: [f"{kind}-{shots}" for shots in (1, 2, 5)] for kind in KINDS}
 SETS["outside"] = [f"outside-{rendering}" for rendering in ("inverted", "outline", "textured", "rotated")]
 SETS["weak"] = [f"{kind}-{form}" for kind in KINDS for form in (1, 2, "noise")]
@@ -49,25 +36,6 @@ METHODS = (
     *ROUTED, "with_evidence_without_experts", "solver", "evidence_rule", "best_by_support", "best_hindsight", "uniform",
     "base",
 )  # fmt: skip
-
-Scores = dict[str, float]
-
-
-@cache
-def live() -> LiveMixture:
-    """One network for each process."""
-    torch.set_num_threads(1)
-    return LiveMixture(open_library(SHIPPED / "signs-library"))
-
-
-@cache
-def trained(folder: Path) -> TrainedRouter:
-    return read_router(folder)
-
-
-@cache
-def tasks(name: str) -> TaskList:
-    return open_list("signs", name)
 
 
 def score(folder: Path, name: str, index: int) -> Scores:
@@ -118,10 +86,8 @@ def main() -> None:
     lists = sorted({name for names in SETS.values() for name in names})
     jobs = [(options.router, f"{options.stage}-{name}", index) for name in lists for index in range(n_tasks)]
     found: dict[str, list[Scores]] = {}
-    with stage("tasks", len(jobs)) as tick, ProcessPoolExecutor(2, get_context("spawn")) as pool:
-        for (_, name, _), scores in zip(jobs, pool.map(score, *zip(*jobs, strict=True), chunksize=4), strict=True):
-            found.setdefault(name.removeprefix(f"{options.stage}-"), []).append(scores)
-            tick()
+    for (_, name, _), scores in shared_out("tasks", score, jobs):
+        found.setdefault(name.removeprefix(f"{options.stage}-"), []).append(scores)
     rows: Rows = []
     figures: dict[str, float] = {"tasks_per_list": n_tasks}
     for kind, names in SETS.items():
@@ -152,10 +118,9 @@ def main() -> None:
     ]
     show("methods", rows)
     show("lists", by_list)
-    packages = ("torch", "transformers", "numpy")
     name = NAME if options.stage == "test" else f"{NAME}_validation"
     tables = {"methods": rows, "lists": by_list}
-    write_result(name, figures, tables, machine(packages, 1), time.perf_counter() - begin, options.quick)
+    write_result(name, figures, tables, machine(PACKAGES, 1), time.perf_counter() - begin, options.quick)
 
 
 if __name__ == "__main__":

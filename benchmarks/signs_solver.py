@@ -8,59 +8,34 @@ the best single source by its accuracy on the queries, and the hull, whose weigh
 """
 
 import argparse
-import os
 import time
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from functools import cache
-from multiprocessing import get_context
-
-from common import PLAIN_PROCESS, Rows, machine, show, stage, write_result
-
-os.environ |= PLAIN_PROCESS
 
 import torch
+from common import Rows, machine, show, write_result
+from signs_tasks import KINDS, PACKAGES, Scores, live, shared_out, tasks
 
 from smatter.adaptation.episodes import episode_rows, prepared_support
 from smatter.adaptation.evidence import gather_evidence
-from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.network_loss import MixtureLoss
 from smatter.adaptation.solver import SolverSettings, solve_live
 from smatter.compose.mixture import Mixture
-from smatter.library.library import open_library
 from smatter.scores.intervals import mean_interval, paired_difference
 from smatter.solve.frank_wolfe import FrankWolfe, uniform
 from smatter.solve.loop import run
-from smatter.tasks.lists import TaskList
-from smatter.tasks.open import SHIPPED, open_list
 
 NAME = "signs_solver"
-KINDS, SHOTS = ("id", "ood", "mixed"), (1, 2, 5)
+SHOTS = (1, 2, 5)
 HULL = "hull_on_queries"
 METHODS = ("solver", "evidence", "best_by_support", "best_hindsight", "uniform", "base", HULL)
 HULL_STEPS, HULL_EVERY = 15, 4
 """The hull costs more than all else together, so one task in four has it."""
-
-Scores = dict[str, float]
-
-
-@cache
-def live() -> LiveMixture:
-    """One network for each process."""
-    torch.set_num_threads(1)
-    return LiveMixture(open_library(SHIPPED / "signs-library"))
-
-
-@cache
-def tasks(kind: str, shots: int) -> TaskList:
-    return open_list("signs", f"validation-{kind}-{shots}")
 
 
 def score(kind: str, shots: int, index: int) -> Scores:
     """Accuracy of every method on one task, in percent."""
     network = live()
     library = network.library
-    episode = tasks(kind, shots).episode(index)
+    episode = tasks(f"validation-{kind}-{shots}").episode(index)
     queries = episode_rows(network, episode)
 
     def accuracy(mixture: Mixture) -> float:
@@ -86,17 +61,6 @@ def score(kind: str, shots: int, index: int) -> Scores:
     }
 
 
-def all_scores(n_tasks: int, progress: Callable[[], None]) -> dict[tuple[str, int], list[Scores]]:
-    """Every task of every list, by two processes; who does what does not matter."""
-    jobs = [(kind, shots, index) for kind in KINDS for shots in SHOTS for index in range(n_tasks)]
-    found: dict[tuple[str, int], list[Scores]] = {}
-    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
-        for (kind, shots, _), scores in zip(jobs, pool.map(score, *zip(*jobs, strict=True), chunksize=4), strict=True):
-            found.setdefault((kind, shots), []).append(scores)
-            progress()
-    return found
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="eight tasks of each list, about a minute")
@@ -104,8 +68,10 @@ def main() -> None:
     options = parser.parse_args()
     n_tasks = 8 if options.quick else options.tasks
     begin = time.perf_counter()
-    with stage("tasks", n_tasks * len(KINDS) * len(SHOTS)) as tick:
-        found = all_scores(n_tasks, tick)
+    jobs = [(kind, shots, index) for kind in KINDS for shots in SHOTS for index in range(n_tasks)]
+    found: dict[tuple[str, int], list[Scores]] = {}
+    for (kind, shots, _), scores in shared_out("tasks", score, jobs):
+        found.setdefault((kind, shots), []).append(scores)
     rows: Rows = []
     figures: dict[str, float] = {"tasks_per_list": n_tasks}
     for kind in KINDS:
@@ -128,8 +94,7 @@ def main() -> None:
         reached = max(sum(each[method] for each in hulls) for method in ("solver", "evidence"))
         figures[f"{kind}_headroom"] = (sum(each[HULL] for each in hulls) - reached) / len(hulls)
     show("methods", rows)
-    packages = ("torch", "transformers", "numpy")
-    write_result(NAME, figures, {"methods": rows}, machine(packages, 1), time.perf_counter() - begin, options.quick)
+    write_result(NAME, figures, {"methods": rows}, machine(PACKAGES, 1), time.perf_counter() - begin, options.quick)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,122 @@
+"""What a router is made of: candidates that differ in one thing, trained alike and judged on validation tasks.
+
+    python benchmarks/router_choices.py [--tasks N] [--steps N] [--quick]
+
+The rules are those of docs/protocol.md. Every candidate is judged with and without evidence. The one with another seed
+is no candidate: it shows by how much two trainings of the same differ. Routers are kept in .build/choices; a run that
+was stopped goes on.
+"""
+
+import argparse
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from common import ROOT, SCRATCH, Rows, machine, show, write_result
+from signs_tasks import KINDS, LIBRARY, PACKAGES, Scores, live, shared_out, tasks, train_on_signs, trained
+
+from smatter.adaptation.episodes import episode_rows, prepared_support
+from smatter.adaptation.identity import Task
+from smatter.adaptation.modes import ask
+from smatter.adaptation.routing import as_mixture, encode
+from smatter.route.router import RouterSettings
+from smatter.scores.intervals import mean_interval, paired_difference
+from smatter.train.objective import Imitation
+from smatter.train.trainee import MetaSettings
+
+NAME = "router_choices"
+PLAIN = "moments, global, softmax"
+ROUTERS = {
+    PLAIN: RouterSettings(),
+    "deep sets": RouterSettings(pooling="deep-sets"),
+    "attention pooling": RouterSettings(pooling="attention"),
+    "tied over modules": RouterSettings(tying="tied"),
+    "weights per module": RouterSettings(tying="per-module"),
+    "sparsemax": RouterSettings(weight_map="sparsemax"),
+    "entmax": RouterSettings(weight_map="entmax"),
+    "two sources, straight through": RouterSettings(max_sources=2),
+}
+IMITATIONS = {"distilled from the solver": Imitation(weights=0.5)}
+ANOTHER_SEED = "another seed"
+FORMS = (1, 2, 5, "noise")
+
+
+def candidates(n_steps: int) -> dict[str, MetaSettings]:
+    """How each is trained."""
+    every = {"n_steps": n_steps, "validate_every": min(100, n_steps)}
+    found = {name: MetaSettings(router, **every) for name, router in ROUTERS.items()}
+    found |= {name: MetaSettings(imitation=imitation, **every) for name, imitation in IMITATIONS.items()}
+    return found | {ANOTHER_SEED: MetaSettings(seed=1, **every)}
+
+
+def place(folder: Path, name: str) -> Path:
+    """Where a candidate is kept."""
+    return folder / name.replace(",", "").replace(" ", "-")
+
+
+def train(folder: Path, name: str, n_steps: int) -> float:
+    """Train a candidate, if it is not there; seconds."""
+    begin = time.perf_counter()
+    train_on_signs(LIBRARY, candidates(n_steps)[name], place(folder, name))
+    return time.perf_counter() - begin
+
+
+def score(folder: Path, names: tuple[str, ...], tasks_name: str, index: int) -> Scores:
+    """Accuracy of every candidate on one task, in percent, without evidence and with it."""
+    network = live()
+    sources = network.library.names
+    episode = tasks(tasks_name).episode(index)
+    queries = episode_rows(network, episode)
+    told = encode(network, Task.of(network, prepared_support(network, episode)).support, sources)
+    untold = type(told)(told.features, told.labels, None)
+    scores = {}
+    for name in names:
+        router = trained(place(folder, name))
+        descriptors = router.describe(network, sources)
+        for label, encoded in ((name, untold), (f"{name}, with evidence", told)):
+            weights = ask(router, descriptors, encoded).weights
+            network.compose(as_mixture(network, weights, sources))
+            scores[label] = 100 * queries.accuracy(network.features(queries.inputs))
+            scores[f"entropy {label}"] = float(torch.special.entr(weights).sum(dim=1).mean())
+    return scores
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", type=int, default=40, help="tasks of each list")
+    parser.add_argument("--steps", type=int, default=300, help="of each training")
+    parser.add_argument("--quick", action="store_true", help="two tasks of each list, four steps")
+    options = parser.parse_args()
+    n_tasks, n_steps = (2, 4) if options.quick else (options.tasks, options.steps)
+    folder = (SCRATCH if options.quick else ROOT / ".build") / "choices"
+    folder.mkdir(parents=True, exist_ok=True)
+    begin = time.perf_counter()
+    names = tuple(candidates(n_steps))
+    costly_first = sorted(names, key=lambda name: name not in IMITATIONS)
+    jobs = [(folder, name, n_steps) for name in costly_first]
+    seconds = {name: spent for (_, name, _), spent in shared_out("training", train, jobs, 1)}
+    lists = [f"{kind}-{form}" for kind in KINDS for form in FORMS]
+    work = [(folder, names, f"validation-{name}", index) for name in lists for index in range(n_tasks)]
+    found = [(name, scores) for (_, _, name, _), scores in shared_out("tasks", score, work)]
+    rows: Rows = []
+    figures: dict[str, float] = {"tasks_per_list": n_tasks, "steps": n_steps}
+    for name in names:
+        for suffix in ("", ", with evidence"):
+            label, plain = name + suffix, PLAIN + suffix
+            against = paired_difference([each[label] for _, each in found], [each[plain] for _, each in found])
+            row = {"candidate": name, "evidence": bool(suffix), "training_s": seconds[name]}
+            for kind in (*KINDS, "noise"):
+                row[kind] = mean_interval([each[label] for of, each in found if f"-{kind}" in of]).mean
+            mean = mean_interval([each[label] for _, each in found])
+            entropy = mean_interval([each[f"entropy {label}"] for _, each in found])
+            row |= {"all": mean.mean, "entropy": entropy.mean, "minus_plain": against.mean, "half": against.half}
+            rows.append(row)
+            figures[label] = mean.mean
+    show("candidates", rows)
+    tables = {"candidates": rows, "settings": {name: asdict(each) for name, each in candidates(n_steps).items()}}
+    write_result(NAME, figures, tables, machine(PACKAGES, 1), time.perf_counter() - begin, options.quick)
+
+
+if __name__ == "__main__":
+    main()
