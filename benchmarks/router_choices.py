@@ -85,7 +85,7 @@ def score(folder: Path, names: tuple[str, ...], tasks_name: str, index: int) -> 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, default=40, help="tasks of each list")
-    parser.add_argument("--steps", type=int, default=300, help="of each training")
+    parser.add_argument("--steps", type=int, default=200, help="of each training")
     parser.add_argument("--quick", action="store_true", help="two tasks of each list, four steps")
     options = parser.parse_args()
     n_tasks, n_steps = (2, 4) if options.quick else (options.tasks, options.steps)

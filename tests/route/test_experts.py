@@ -4,13 +4,14 @@ import pytest
 import torch
 
 from smatter.route.experts import Experts, Multipliers
+from smatter.route.layouts import Masked
 
 
 def make_experts(n_experts: int = 3) -> Experts:
     unit_of = torch.tensor([0, 0, 1, 1, 1, 1, 2, 2, 3, 4])
-    experts = Experts(unit_of, n_experts, torch.Generator().manual_seed(0))
+    experts = Experts(Masked(unit_of), n_experts, torch.Generator().manual_seed(0))
     with torch.no_grad():
-        experts.delta.copy_(torch.arange(1.0, 11.0))
+        experts.values.copy_(torch.arange(1.0, 11.0))
     return experts
 
 
@@ -18,7 +19,7 @@ def test_the_residual_is_the_sum_of_masked_deltas() -> None:
     experts = make_experts()
     gates = torch.rand(3, 5, generator=torch.Generator().manual_seed(1))
     alpha = torch.tensor([0.5, 0.0, 0.2])
-    expected = sum(a * g[experts.unit_of] * experts.delta for a, g in zip(alpha, gates, strict=True))
+    expected = sum(a * g[experts.layout.unit_of] * experts.values for a, g in zip(alpha, gates, strict=True))
     torch.testing.assert_close(experts.residual(alpha, gates), expected)
     assert not experts.residual(torch.zeros(3), gates).any()  # all weight on the null expert
 
@@ -64,8 +65,8 @@ def test_experts_begin_apart_and_their_gates_and_delta_learn() -> None:
     assert not torch.equal(experts.logits[0], experts.logits[1])
     generator = torch.Generator().manual_seed(2)
     experts.residual(torch.tensor([0.3, 0.3, 0.3]), experts.gates(generator)).sum().backward()
-    assert experts.logits.grad is not None and experts.delta.grad is not None
-    assert bool(experts.logits.grad.any()) and bool(experts.delta.grad.any())
+    assert experts.logits.grad is not None and experts.values.grad is not None
+    assert bool(experts.logits.grad.any()) and bool(experts.values.grad.any())
     assert torch.equal(experts.gates(), experts.gates())
     with pytest.raises(RuntimeError):
         experts.residual(torch.ones(2), experts.gates())

@@ -100,8 +100,10 @@ def test_every_parameter_learns() -> None:
 def test_unknown_settings_are_refused() -> None:
     with pytest.raises(InvalidSettings, match="pooling 'mean': use one of moments"):
         RouterSettings(pooling="mean")  # type: ignore[arg-type]
-    with pytest.raises(InvalidSettings, match="wide"):
+    with pytest.raises(InvalidSettings, match="width is 0: give 1 to 4096"):
         RouterSettings(width=0)
+    with pytest.raises(InvalidSettings, match="rank is 0: give 1 to 4096"):
+        RouterSettings(rank=0)
 
 
 def test_descriptors_tell_a_source_that_separates_a_group_from_one_that_does_not() -> None:

@@ -28,7 +28,7 @@ def make(library: Library, suite: Suite, tying: Tying = "global", n_experts: int
     trainee = Trainee(LiveMixture(library), draw_probe(suite), settings)
     if trainee.experts:
         with torch.no_grad():
-            trainee.experts.delta.normal_(std=0.05, generator=torch.Generator().manual_seed(0))
+            trainee.experts.values.normal_(std=0.05, generator=torch.Generator().manual_seed(0))
     return trainee.finish({})
 
 
@@ -76,7 +76,7 @@ def trained_tensors(live: LiveMixture, trained: TrainedRouter) -> set[str]:
 
     flat = FlatView(live)
     assert trained.experts
-    return set(flat.residual(trained.experts.delta(flat.units())).tensors)
+    return set(flat.residual(trained.experts.all_values(trained.layout(flat))).tensors)
 
 
 @pytest.mark.parametrize("tying", ["global", "tied", "per-module"])

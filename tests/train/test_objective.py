@@ -36,9 +36,9 @@ class Lab:
         settings = RouterSettings(tying=tying, width=8, n_experts=2)
         statistics = probe_statistics(self.live, probe)
         self.router = Router(settings, statistics, len(library.partition.modules), moments, generator)
-        self.experts = Experts(self.flat.units(), 2, generator)
+        self.experts = Experts(self.flat.layout("groups", 8), 2, generator)
         with torch.no_grad():
-            self.experts.delta.normal_(std=0.02, generator=generator)
+            self.experts.values.normal_(std=0.02, generator=generator)
         self.gates = torch.rand(2, self.experts.sizes.numel(), generator=generator)
         self.episode = Sampler(suite, SamplerSettings(split="router", n_way=(3, 3), n_shot=(3, 3), n_query=4)).episode(
             0
@@ -56,7 +56,7 @@ class Lab:
 @pytest.mark.parametrize("tying", ["global", "tied", "per-module"])
 def test_the_gradient_is_that_of_finite_differences(tiny_library: Library, tiny_suite: Suite, tying: Tying) -> None:
     lab = Lab(tiny_library, tiny_suite, tying)
-    parameters = [*lab.router.parameters(), lab.experts.delta]
+    parameters = [*lab.router.parameters(), lab.experts.values]
     _, slope = lab.loss()
     gradients = torch.autograd.grad(slope, parameters, allow_unused=True)
     for seed in range(3):
@@ -99,7 +99,7 @@ def test_without_evidence_the_support_set_passes_the_base_alone(
 
 def test_units_cover_every_parameter_once(tiny_library: Library, tiny_suite: Suite) -> None:
     lab = Lab(tiny_library, tiny_suite)
-    unit_of = lab.flat.units()
+    unit_of = lab.flat.layout("groups", 8).unit_of
     assert len(unit_of) == sum(parameter.numel() for parameter in lab.live.parameters.values())
     assert int(unit_of.min()) == 0 and np.array_equal(np.unique(unit_of.numpy()), np.arange(int(unit_of.max()) + 1))
     for where in lab.flat.modules.values():  # no unit belongs to two modules

@@ -24,7 +24,7 @@ def made(library: Library, suite: Suite, tying: Tying = "global") -> TrainedRout
     trainee = Trainee(LiveMixture(library), draw_probe(suite), settings)
     assert trainee.experts
     with torch.no_grad():
-        trainee.experts.delta.normal_(std=0.01, generator=torch.Generator().manual_seed(0))
+        trainee.experts.values.normal_(std=0.01, generator=torch.Generator().manual_seed(0))
     return trainee.finish({"by": "a test"})
 
 

@@ -9,6 +9,9 @@ from torch import Tensor
 from smatter.adaptation.live import LiveMixture
 from smatter.backbones.groups import find_groups
 from smatter.compose.residual import Elements, Residual
+from smatter.errors import InvalidSettings
+from smatter.route.layouts import Layout, LowRank, Masked, Matrix
+from smatter.route.router import Units
 
 
 class FlatView:
@@ -58,8 +61,24 @@ class FlatView:
                 result[where] = part
         return result
 
-    def units(self) -> Tensor:
-        """What one gate switches, (n_parameters,): the groups of each module, and the rest of it as one unit more."""
+    def layout(self, units: Units, rank: int) -> Layout:
+        """What one gate of the experts switches: see `RouterSettings`."""
+        if units == "elements":
+            return Masked(torch.arange(self.n_parameters))
+        if units == "groups":
+            return Masked(self._groups())
+        matrices = []
+        for name, where in self.slices.items():
+            spec = self.live.specs[name]
+            n_columns = spec.n_elements // spec.shape[0] if spec.shape else 1
+            if min(spec.n_elements // n_columns, n_columns) > rank:
+                matrices.append(Matrix(where.start, spec.shape[0], n_columns))
+        if not matrices:
+            raise InvalidSettings(f"no matrix of the network has a rank above {rank}: give a smaller --rank")
+        return LowRank(self.n_parameters, matrices, rank)
+
+    def _groups(self) -> Tensor:
+        """The unit of each parameter, (n_parameters,): groups of each module, and the rest of it as one unit more."""
         library = self.live.library
         groups = find_groups(self.live.specs, library.base.config, library.partition)
         unit_of = torch.full((self.n_parameters,), -1)

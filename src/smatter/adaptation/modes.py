@@ -155,7 +155,7 @@ def route_task(
     flat = FlatView(live)
     vector = torch.zeros(flat.n_parameters)
     if trained is not None and trained.experts:
-        vector = trained.experts.residual(routing.experts, flat.units())
+        vector = trained.experts.residual(routing.experts, trained.layout(flat))
     losses: list[float] = []
     path = [weights.mean(dim=0)]
 
@@ -267,10 +267,12 @@ def _better_residual(
     if settings.tune == "modules":
         return fixed + refine_modules(loss, settings.n_modules, settings.n_steps, watch)
     assert trained is not None and trained.experts
-    experts = trained.experts
-    units = loss.flat.units()
-    delta = experts.delta(units)
+    experts, layout = trained.experts, trained.layout(loss.flat)
+    values = experts.all_values(layout)
     loss = ResidualLoss(loss.live, loss.rows, loss.mixture)
     if settings.tune == "experts":
-        return refine_experts(loss, delta, units, experts.masks, routing.experts, settings.n_steps, watch)
-    return refine_mask(loss, delta, units, routing.experts @ experts.masks, settings.n_steps, watch)
+        alpha = refine_experts(loss, layout, values, experts.masks, routing.experts, settings.n_steps, watch)
+        return experts.residual(alpha, layout)
+    return layout.expand(
+        values, refine_mask(loss, layout, values, routing.experts @ experts.masks, settings.n_steps, watch)
+    )

@@ -13,6 +13,7 @@ from smatter.adaptation.flat import FlatView
 from smatter.adaptation.live import LiveMixture, Rows
 from smatter.compose.mixture import SIMPLEX_TOLERANCE, Mixture
 from smatter.compose.residual import Residual
+from smatter.route.layouts import Layout
 from smatter.solve.problem import Evaluation
 
 
@@ -151,36 +152,40 @@ class ResidualLoss:
 
 
 class GateLoss:
-    """The leave-one-out loss as a function of gates on a given correction, D = delta * (gates @ masks), at a mixture.
+    """The leave-one-out loss as a function of gates on a given correction, open = gates @ masks, at a mixture.
 
     Args:
         loss: as a function of D.
-        delta: what the gates open, (d,).
-        unit_of: the unit of each of its elements, (d,).
+        layout: the units that the gates open.
+        values: what is in them, (n_values,).
         masks: how far each gate opens each unit, (n_gates, n_units); each unit has its own gate by default.
     """
 
     is_convex = False
     is_quadratic = False
 
-    def __init__(self, loss: ResidualLoss, delta: Tensor, unit_of: Tensor, masks: Tensor | None = None) -> None:
-        self.loss, self.delta, self.unit_of, self.masks = loss, delta, unit_of, masks
+    def __init__(self, loss: ResidualLoss, layout: Layout, values: Tensor, masks: Tensor | None = None) -> None:
+        self.loss, self.layout, self.values, self.masks = loss, layout, values, masks
 
     def correction(self, point: Tensor) -> Tensor:
         """D of some gates, (1, d) from (1, n_gates)."""
-        units = point if self.masks is None else point @ self.masks
-        return self.delta * units[:, self.unit_of]
+        return self.layout.expand(self.values, self._open(point)[0])[None]
 
     def evaluate(self, point: Tensor) -> Evaluation:
         """The loss and its gradient in the gates: one backward pass."""
-        value, slopes = self.loss.evaluate(self.correction(point))
-        n_units = point.shape[1] if self.masks is None else self.masks.shape[1]
-        per_unit = torch.zeros(1, n_units).index_add(1, self.unit_of, slopes * self.delta)
-        return Evaluation(value, per_unit if self.masks is None else per_unit @ self.masks.T)
+        free = point.detach().requires_grad_()
+        correction = self.correction(free)
+        value, slopes = self.loss.evaluate(correction.detach())
+        (gradient,) = torch.autograd.grad(correction, free, slopes)
+        return Evaluation(value, gradient)
 
     def value(self, point: Tensor) -> Tensor:
         """The loss alone: one forward pass."""
         return self.loss.value(self.correction(point))
+
+    def _open(self, point: Tensor) -> Tensor:
+        """How far each unit is open, (1, n_units)."""
+        return point if self.masks is None else point @ self.masks
 
     def hessian_product(self, direction: Tensor) -> Tensor:
         """Not known: the loss is not quadratic."""

@@ -17,6 +17,7 @@ from smatter.adaptation.network_loss import GateLoss, MixtureLoss, ResidualLoss
 from smatter.adaptation.sparsity import keep_modules
 from smatter.algebra.simplex import project_to_simplex
 from smatter.compose.residual import Residual
+from smatter.route.layouts import Layout
 from smatter.solve.frank_wolfe import FrankWolfe
 from smatter.solve.loop import State, run
 from smatter.solve.thresholding import HardThresholding
@@ -55,24 +56,25 @@ def refine_weights(
 
 
 def refine_experts(
-    loss: ResidualLoss, delta: Tensor, unit_of: Tensor, masks: Tensor, alpha: Tensor, n_steps: int, watch: Watch
+    loss: ResidualLoss, layout: Layout, values: Tensor, masks: Tensor, alpha: Tensor, n_steps: int, watch: Watch
 ) -> Tensor:
-    """Gradient steps on the weights of experts; the corrected D, (d,)."""
-    problem = GateLoss(loss, delta, unit_of, masks)
+    """Gradient steps on the weights of experts; where they end, (n_experts,)."""
+    problem = GateLoss(loss, layout, values, masks)
 
     def project(point: Tensor) -> Tensor:
         """To weights that are not negative and sum to at most one; the null expert has the rest."""
         inside = point.clamp(min=0)
         return torch.where(inside.sum(dim=1, keepdim=True) <= 1, inside, project_to_simplex(point))
 
-    return _descend(problem, alpha[None], project, n_steps, watch)
+    return _descend(problem, alpha[None], project, n_steps, watch)[0]
 
 
 def refine_mask(
-    loss: ResidualLoss, delta: Tensor, unit_of: Tensor, gates: Tensor, n_steps: int, watch: Watch
+    loss: ResidualLoss, layout: Layout, values: Tensor, open_: Tensor, n_steps: int, watch: Watch
 ) -> Tensor:
-    """Gradient steps on how far each unit is open, between 0 and 1; the corrected D, (d,)."""
-    return _descend(GateLoss(loss, delta, unit_of), gates[None], lambda point: point.clamp(0, 1), n_steps, watch)
+    """Gradient steps on how far each unit is open, between 0 and 1; where they end, (n_units,)."""
+    problem = GateLoss(loss, layout, values)
+    return _descend(problem, open_[None], lambda point: point.clamp(0, 1), n_steps, watch)[0]
 
 
 def refine_modules(loss: ResidualLoss, n_modules: int, n_steps: int, watch: Watch) -> Tensor:
@@ -86,5 +88,4 @@ def _descend(
     problem: GateLoss, start: Tensor, project: Callable[[Tensor], Tensor], n_steps: int, watch: Watch
 ) -> Tensor:
     algorithm = HardThresholding(project, DECREASE)
-    solution = run(algorithm, problem, start, n_steps, time.perf_counter, watch)
-    return problem.correction(solution.point)[0]
+    return run(algorithm, problem, start, n_steps, time.perf_counter, watch).point

@@ -30,6 +30,7 @@ from smatter.library.writing import new_folder, write_file, write_tensors
 from smatter.records import TensorSpec
 from smatter.route.descriptor import N_MOMENTS, ProbeLabels
 from smatter.route.experts import FixedExperts
+from smatter.route.layouts import Layout
 from smatter.route.router import Router, RouterSettings
 from smatter.route.summary import ClassStatistics
 from smatter.tasks.probe import Probe
@@ -99,11 +100,12 @@ class TrainedRouter:
             )
         if live.library.partition.digest != self.partition:
             raise InvalidRouter("the router was trained for other modules: train one with `smatter train`")
-        if self.experts:
-            units = FlatView(live).units()
-            fits = int(units.max()) < self.experts.masks.shape[1]
-            if not fits or int(self.experts.is_open(units).sum()) != len(self.experts.values):
-                raise InvalidRouter("the router's experts are of another network: train one with `smatter train`")
+        if self.experts and not self.experts.fits(self.layout(FlatView(live))):
+            raise InvalidRouter("the router's experts are of another network: train one with `smatter train`")
+
+    def layout(self, flat: FlatView) -> Layout:
+        """The units of its experts in a network."""
+        return flat.layout(self.router.settings.units, self.router.settings.rank)
 
     def describe(
         self, live: LiveMixture, sources: Sequence[str], progress: Callable[[int], None] | None = None

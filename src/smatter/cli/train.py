@@ -29,6 +29,11 @@ def train(
     expert_share: Annotated[
         float, typer.Option(metavar="SHARE", help="Share of the parameters that an expert may change.")
     ] = 0.25,
+    units: Annotated[
+        Literal["groups", "elements", "components"],
+        typer.Option(help="What experts change: groups of parameters, single ones, or parts of a low-rank change."),
+    ] = "groups",
+    rank: Annotated[int, typer.Option(metavar="N", min=1, max=4096, help="Of that low-rank change.")] = 8,
     pooling: Annotated[
         Literal["moments", "deep-sets", "attention"], typer.Option(help="How classes become one vector.")
     ] = "moments",
@@ -75,7 +80,7 @@ def train(
 
     torch.set_num_threads(1)
     logging.set_verbosity_error()
-    router = RouterSettings(pooling, weight_map=weight_map, tying=tying, n_experts=experts)
+    router = RouterSettings(pooling, weight_map=weight_map, tying=tying, n_experts=experts, units=units, rank=rank)
     settings = MetaSettings(router, steps, imitation=Imitation(distill), expert_share=expert_share, seed=seed)
     curriculum = make_curriculum(examples, shifts, variants, seed=seed)
     begin = time.perf_counter()
@@ -106,7 +111,7 @@ def train(
     if outcome.validation:
         record["validation"] = vars(outcome.validation)
     if trainee.experts:
-        record["expert_shares"] = trainee.experts.fixed(expert_share).shares(trainee.units).tolist()
+        record["expert_shares"] = trainee.experts.fixed(expert_share).shares(trainee.layout).tolist()
     write_router(output, trainee.finish(record), replace)
     seconds = time.perf_counter() - begin
     show({"output": str(output), "seconds": seconds, **record}, as_json, lambda: _tell(output, record, seconds))

@@ -1,19 +1,20 @@
-"""Residual experts: a shared delta, and for each expert a mask of gates over units (multi-source paper, section 6).
+"""Residual experts: a shared delta, and for each expert a mask of gates over its units (multi-source paper, section 6).
 
     D = sum_m alpha_m (z_m * delta)
 
-A unit is what a gate switches: a group of a module (a head, some neurons, some channels), or a single element. Gates
-are hard-concrete while they are learnt; afterwards each expert keeps its most open units, no more than are allowed.
+What a unit is, a `Layout` says. Gates are hard-concrete while they are learnt; afterwards each expert keeps its most
+open units, no more than are allowed.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from smatter.algebra.gates import mean_gates, open_probability, sample_gates
+from smatter.route.layouts import Layout
 
 TEMPERATURE = 0.5
 OPEN = 1.0
@@ -24,19 +25,16 @@ class Experts(nn.Module):
     """A shared delta and the masks of the experts.
 
     Args:
-        unit_of: the unit of each element of the delta, (d,), numbered from zero.
+        layout: the units of the delta.
         n_experts: masks.
-        generator: of the first logits, which must differ for experts to part.
+        generator: of the first values and logits; these must differ for experts to part.
     """
 
-    unit_of: Tensor
-    sizes: Tensor
-
-    def __init__(self, unit_of: Tensor, n_experts: int, generator: torch.Generator) -> None:
+    def __init__(self, layout: Layout, n_experts: int, generator: torch.Generator) -> None:
         super().__init__()
-        self.register_buffer("unit_of", unit_of)
-        self.register_buffer("sizes", torch.bincount(unit_of).float())
-        self.delta = nn.Parameter(torch.zeros(len(unit_of)))
+        self.layout = layout
+        self.sizes = torch.bincount(layout.unit_of).float()
+        self.values = nn.Parameter(layout.first_values(generator))
         noise = torch.randn(n_experts, len(self.sizes), generator=generator)
         self.logits = nn.Parameter(OPEN + 0.5 * noise)
 
@@ -45,63 +43,79 @@ class Experts(nn.Module):
         return mean_gates(self.logits) if generator is None else sample_gates(self.logits, TEMPERATURE, generator)
 
     def residual(self, alpha: Tensor, gates: Tensor) -> Tensor:
-        """D for weights of the experts, (n_experts,), and their gates; (d,)."""
-        return self.delta * (alpha @ gates)[self.unit_of]
+        """D for weights of the experts, (n_experts,), and their gates; (n_parameters,)."""
+        return self.layout.expand(self.values, alpha @ gates)
 
     def open_shares(self) -> Tensor:
-        """Expected share of the parameters that each expert changes, then of all together; (n_experts + 1,)."""
+        """Expected values of each expert, then of all together, as shares of the parameters; (n_experts + 1,)."""
         open_ = open_probability(self.logits, TEMPERATURE)
         union = 1 - (1 - open_).prod(dim=0)
-        return torch.cat([open_, union[None]]) @ self.sizes / self.sizes.sum()
+        return torch.cat([open_, union[None]]) @ self.sizes / self.layout.n_parameters
 
     def fixed(self, share: float) -> FixedExperts:
-        """The experts with masks of zeros and ones that change at most this share of the parameters each.
+        """The experts with masks of zeros and ones, and at most this share of the parameters as values of each.
 
-        Units stay in the order of how open they are times how large their part of the delta is, as far as they fit.
+        Units stay in the order of how open they are times how strong they are for their size, as far as they fit.
         """
-        norms = torch.zeros_like(self.sizes).index_add(0, self.unit_of, self.delta.detach().square())
-        promise = open_probability(self.logits.detach(), TEMPERATURE) * (norms / self.sizes).sqrt()
-        masks = torch.zeros_like(promise)
-        for mask, wish in zip(masks, promise, strict=True):
-            room = share * float(self.sizes.sum())
-            for unit in wish.argsort(descending=True, stable=True).tolist():
-                if wish[unit] > 0 and self.sizes[unit] <= room:
-                    mask[unit] = 1.0
-                    room -= float(self.sizes[unit])
-        fixed = FixedExperts(torch.zeros(0), masks)
-        return replace(fixed, values=self.delta.detach()[fixed.is_open(self.unit_of)])
+        values = self.values.detach()
+        worth = self.layout.strengths(values) / self.sizes.sqrt()
+        promise = open_probability(self.logits.detach(), TEMPERATURE) * worth
+        room = share * self.layout.n_parameters
+        masks = torch.stack([_fitting(wish, self.sizes, room) for wish in promise])
+        return FixedExperts(values[_is_open(masks, self.layout)], masks)
+
+
+def _fitting(wish: Tensor, sizes: Tensor, room: float) -> Tensor:
+    """The mask of the units most wished for, (n_units,), whose sizes fit the room."""
+    mask = torch.zeros_like(wish)
+    order = wish.argsort(descending=True, stable=True)
+    if bool((sizes == sizes[0]).all()):
+        mask[order[: int(room / float(sizes[0]))]] = 1.0
+        return mask * (wish > 0)
+    for unit in order.tolist():
+        if wish[unit] > 0 and sizes[unit] <= room:
+            mask[unit] = 1.0
+            room -= float(sizes[unit])
+    return mask
+
+
+def _is_open(masks: Tensor, layout: Layout) -> Tensor:
+    return masks.amax(dim=0).bool()[layout.unit_of]
 
 
 @dataclass(frozen=True)
 class FixedExperts:
-    """Experts that have learnt.
+    """Experts that have learnt; the layout of their network is given when they are used.
 
     Args:
-        values: the delta's elements in units that some expert opens, in order; (n,).
+        values: those in units that some expert opens, in order; (n,).
         masks: zeros and ones, (n_experts, n_units).
     """
 
     values: Tensor
     masks: Tensor
 
-    def residual(self, alpha: Tensor, unit_of: Tensor) -> Tensor:
-        """D for weights of the experts, (n_experts,), where elements are of these units, (d,)."""
-        return self.delta(unit_of) * (alpha.float() @ self.masks)[unit_of]
+    def residual(self, alpha: Tensor, layout: Layout) -> Tensor:
+        """D for weights of the experts, (n_experts,); (n_parameters,)."""
+        return layout.expand(self.all_values(layout), alpha.float() @ self.masks)
 
-    def delta(self, unit_of: Tensor) -> Tensor:
-        """The shared delta, (d,); zero where no expert uses it."""
-        result = torch.zeros(len(unit_of))
-        result[self.is_open(unit_of)] = self.values
+    def all_values(self, layout: Layout) -> Tensor:
+        """The shared delta's values, (n_values,); zero where no expert uses them."""
+        result = torch.zeros(len(layout.unit_of))
+        result[_is_open(self.masks, layout)] = self.values
         return result
 
-    def is_open(self, unit_of: Tensor) -> Tensor:
-        """True for each element that some expert changes, (d,)."""
-        return self.masks.amax(dim=0).bool()[unit_of]
+    def fits(self, layout: Layout) -> bool:
+        """Whether they can be experts of such a network."""
+        unit_of = layout.unit_of
+        if not len(unit_of) or int(unit_of.max()) + 1 != self.masks.shape[1]:
+            return False
+        return int(_is_open(self.masks, layout).sum()) == len(self.values)
 
-    def shares(self, unit_of: Tensor) -> Tensor:
-        """Share of the parameters that each expert changes, then all together; (n_experts + 1,)."""
-        sizes = torch.bincount(unit_of, minlength=self.masks.shape[1]).float()
-        return torch.cat([self.masks, self.masks.amax(dim=0, keepdim=True)]) @ sizes / sizes.sum()
+    def shares(self, layout: Layout) -> Tensor:
+        """Values of each expert, then of all together, as shares of the parameters; (n_experts + 1,)."""
+        sizes = torch.bincount(layout.unit_of).float()
+        return torch.cat([self.masks, self.masks.amax(dim=0, keepdim=True)]) @ sizes / layout.n_parameters
 
 
 @dataclass

@@ -25,6 +25,7 @@ from smatter.route.evidence import difference_error
 from smatter.route.summary import ClassStatistics, Pooling, Summary, linear
 
 Tying = Literal["global", "tied", "per-module"]
+Units = Literal["groups", "elements", "components"]
 
 LARGEST_MOMENT = 4.0
 """Descriptors are cut off here, in standard deviations: nothing beyond was seen in training."""
@@ -43,6 +44,9 @@ class RouterSettings:
             scores for each module apart.
         n_heads: rows of scores that modules combine where they are tied.
         n_experts: residual experts beside the null expert.
+        units: what their gates switch: groups of parameters (heads, neurons, channels), single ones, or rank
+            components of a low-rank change to each matrix.
+        rank: of that change.
     """
 
     pooling: Pooling = "moments"
@@ -52,15 +56,19 @@ class RouterSettings:
     tying: Tying = "global"
     n_heads: int = 2
     n_experts: int = 0
+    units: Units = "groups"
+    rank: int = 8
 
     def __post_init__(self) -> None:
-        choices = {"pooling": Pooling, "weight_map": WeightMap, "tying": Tying}
+        choices = {"pooling": Pooling, "weight_map": WeightMap, "tying": Tying, "units": Units}
         for name, choice in choices.items():
             known: Sequence[str] = choice.__args__  # type: ignore[attr-defined]
             if getattr(self, name) not in known:
                 raise InvalidSettings(f"unknown {name} {getattr(self, name)!r}: use one of {', '.join(known)}")
-        if not (0 < self.width <= 4096 and 0 < self.n_heads <= 64 and 0 <= self.n_experts <= 64):
-            raise InvalidSettings("a router is up to 4096 wide, with up to 64 heads and 64 experts: ask for less")
+        most = {"width": (1, 4096), "n_heads": (1, 64), "n_experts": (0, 64), "rank": (1, 4096)}
+        for name, (low, high) in most.items():
+            if not low <= getattr(self, name) <= high:
+                raise InvalidSettings(f"{name} is {getattr(self, name)}: give {low} to {high}")
         if self.max_sources is not None and self.max_sources < 1:
             raise InvalidSettings(f"max_sources is {self.max_sources}: give at least 1, or leave it out")
 

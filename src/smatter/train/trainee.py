@@ -152,12 +152,12 @@ class Trainee:
         self.statistics = probe_statistics(live, probe)
         self.router = Router(settings.router, self.statistics, n_modules, moments, generator)
         n_experts = settings.router.n_experts
-        self.units = self.flat.units()
-        self.experts = Experts(self.units, n_experts, generator) if n_experts else None
+        self.layout = self.flat.layout(settings.router.units, settings.router.rank)
+        self.experts = Experts(self.layout, n_experts, generator) if n_experts else None
         self.multipliers = Multipliers(torch.zeros(n_experts))
         groups = [{"params": list(self.router.parameters()), "lr": settings.learning_rate}]
         if self.experts:
-            groups.append({"params": [self.experts.delta], "lr": settings.delta_rate})
+            groups.append({"params": [self.experts.values], "lr": settings.delta_rate})
             groups.append({"params": [self.experts.logits], "lr": settings.gate_rate})
         self.optimizer = torch.optim.Adam(groups, betas=(0.9, 0.99))
         self._rates = [group["lr"] for group in self.optimizer.param_groups]
@@ -217,7 +217,7 @@ class Trainee:
                     routing: Routing = self.router(lesson.encoded.statistics, self.descriptors, losses)
                 residual = None
                 if experts:
-                    residual = self.flat.residual(experts.residual(routing.experts, self.units))
+                    residual = self.flat.residual(experts.residual(routing.experts, self.layout))
                 self.live.compose(as_mixture(self.live, routing.weights, self.sources), residual)
                 features = self.live.features(rows.inputs)
                 sums[row] += torch.tensor([float(rows.loss(features)), rows.accuracy(features)], dtype=torch.float64)

@@ -1,0 +1,73 @@
+"""Units of a correction: D is linear in how far each is open, whatever a unit is."""
+
+import pytest
+import torch
+
+from smatter.route.experts import Experts
+from smatter.route.layouts import Layout, LowRank, Masked, Matrix
+
+LAYOUTS = {
+    "groups": Masked(torch.tensor([0, 0, 1, 2, 1, 2, 2, 3, 3, 4] * 3)),
+    "elements": Masked(torch.arange(30)),
+    "components": LowRank(30, (Matrix(2, 4, 3), Matrix(15, 3, 5)), 2),
+}
+
+
+def random_values(layout: Layout, seed: int = 0) -> torch.Tensor:
+    return torch.randn(len(layout.unit_of), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_d_is_the_sum_of_its_units(name: str) -> None:
+    layout = LAYOUTS[name]
+    values, n_units = random_values(layout), int(layout.unit_of.max()) + 1
+    open_ = torch.rand(n_units, generator=torch.Generator().manual_seed(1))
+    alone = torch.stack([layout.expand(values, torch.eye(n_units)[unit]) for unit in range(n_units)])
+    torch.testing.assert_close(layout.expand(values, open_), open_ @ alone)
+    torch.testing.assert_close(layout.strengths(values), alone.norm(dim=1))
+    assert layout.expand(values, open_).shape == (layout.n_parameters,)
+
+
+def test_components_add_a_product_of_two_matrices_to_each() -> None:
+    layout = LAYOUTS["components"]
+    values = random_values(layout)
+    open_ = torch.tensor([0.5, 2.0, 0.0, 1.0])
+    result = layout.expand(values, open_)
+    b, a = values[:8].view(2, 4).T, values[8:14].view(2, 3)
+    torch.testing.assert_close(result[2:14].view(4, 3), b @ torch.diag(open_[:2]) @ a)
+    b, a = values[14:20].view(2, 3).T, values[20:30].view(2, 5)
+    torch.testing.assert_close(result[15:30].view(3, 5), b @ torch.diag(open_[2:]) @ a)
+    assert not result[:2].any() and not result[14]
+    assert torch.linalg.matrix_rank(result[15:30].view(3, 5)) == 1  # one of its two components is closed
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_nothing_is_changed_at_first_and_everything_can_learn(name: str) -> None:
+    layout = LAYOUTS[name]
+    generator = torch.Generator().manual_seed(0)
+    values = layout.first_values(generator).requires_grad_()
+    open_ = torch.ones(int(layout.unit_of.max()) + 1)
+    result = layout.expand(values, open_)
+    assert not result.any()
+    result.backward(torch.randn(layout.n_parameters, generator=generator))
+    assert values.grad is not None
+    touched = torch.zeros(len(open_)).index_add(0, layout.unit_of, values.grad.abs())
+    assert bool((touched > 0).all())
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.7])
+def test_experts_of_any_units_keep_their_share_and_what_they_learnt(name: str, share: float) -> None:
+    layout = LAYOUTS[name]
+    experts = Experts(layout, 3, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        experts.values.copy_(random_values(layout, 5))
+    fixed = experts.fixed(share)
+    assert fixed.fits(layout)
+    shares = fixed.shares(layout)
+    assert bool((shares[:-1] <= share + 1e-6).all()) and float(shares[-1]) <= 3 * share + 1e-6
+    alpha = torch.tensor([0.2, 0.3, 0.1])
+    expected = layout.expand(experts.values.detach(), alpha @ fixed.masks)
+    torch.testing.assert_close(fixed.residual(alpha, layout), expected)
+    if share == 0.7:
+        assert not any(fixed.fits(other) for other in LAYOUTS.values() if other is not layout)
