@@ -102,7 +102,7 @@ def test_text_for_people_says_what_to_do_next(place: Path, capsys, tmp_path: Pat
     assert "leave-one-out loss" in text and "at the start" in text
     assert f"smatter compose {place / 'shelf'} --recipe {path} -o OUT" in text
     assert main(["adapt", str(place / "shelf"), str(place / "shots")]) == 0
-    assert "nothing was written" in capsys.readouterr().out
+    assert "no recipe was written" in capsys.readouterr().out
 
 
 def test_an_existing_output_is_not_overwritten_by_accident(place: Path, capsys, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import torch
 from small_networks import CONFIG, make_tensors, write_checkpoint
 
 from smatter.cli.main import main
+from smatter.compose.mixture import Mixture
+from smatter.errors import UnknownSource
 from smatter.library.check import check_library
 from smatter.library.checkpoint import open_checkpoint
 from smatter.library.compare import compare
@@ -163,3 +165,16 @@ def test_check_in_json_is_complete(make_library: MakeLibrary, capsys) -> None:
     report = json.loads(capsys.readouterr().out)
     assert report["ok"] and report["n_distinct"] == 4
     assert set(report["cosine_to_base"]["a"]["modules"]) == set(library.partition.modules)
+
+
+def test_a_library_of_some_of_its_sources_keeps_the_base(make_library: MakeLibrary) -> None:
+    library = make_library()
+    base, name = library.manifest.base, library.names[-1]
+    assert library.only([]).names == (base,)
+    fewer = library.only([name])
+    assert fewer.names == (base, name) and fewer.manifest.digests.items() <= library.manifest.digests.items()
+    mixture = Mixture.of({base: 0.25, name: 0.75})
+    ours, theirs = fewer.compose(mixture).tensors(), library.compose(mixture).tensors()
+    assert all(torch.equal(ours[tensor], theirs[tensor]) for tensor in theirs)
+    with pytest.raises(UnknownSource, match="nobody"):
+        library.only(["nobody"])

@@ -25,12 +25,22 @@ def test_a_page_is_offline_and_escapes_what_it_shows() -> None:
     text = page.page(
         nasty, nasty, page.section(nasty, nasty, page.table([nasty], [[nasty], [0.5]]), page.code(nasty)),
         page.line_chart({nasty: [0.1, 0.9]}, [0, 1], nasty, nasty), page.pictures({nasty: b"png"}, 10),
+        page.bar_chart({nasty: 0.5}, nasty, {nasty: 0.1}),
     )  # fmt: skip
     collected = Collector()
     collected.feed(text)
     assert "script" not in collected.tags
     assert all(link.startswith("data:") for link in collected.links)
     assert not re.search(r"https?://", text)
+
+
+def test_bars_are_as_long_as_their_values_and_whiskers_stay_inside() -> None:
+    chart = page.bar_chart({"half": 0.5, "all": 1.0, "none": 0.0}, "shares", {"all": 0.4, "half": 0.1})
+    half, all_, none = (float(width) for width in re.findall(r'<rect[^>]* width="([\d.]+)"', chart))
+    assert (half, none) == (all_ / 2, 0)
+    starts, ends = zip(*re.findall(r'd="M([\d.]+) [\d.]+H([\d.]+)"', chart), strict=True)
+    assert float(ends[1]) == 210 + all_ and float(starts[0]) < 210 + half < float(ends[0])
+    assert "50.0 %" in chart and "100.0 %" in chart
 
 
 def test_lines_rise_with_their_values() -> None:

@@ -93,7 +93,7 @@ def test_damage_and_strangers_are_refused(tiny_library: Library, tiny_suite: Sui
         (folder / TABLE).write_text(json.dumps(json.loads(table) | {change: value}))
         refused(expected)
     for old, new, words in (
-        ('"width": 8', '"width": 20000000', "4096 wide"),
+        ('"width": 8', '"width": 20000000', "give 1 to 4096"),
         ('"max_sources": null', '"max_sources": 1.5', "integer"),
         ('"pooling": "moments"', '"pooling": "mean"', "pooling"),
     ):

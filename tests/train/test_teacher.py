@@ -7,7 +7,9 @@ import torch
 
 from smatter.adaptation.episodes import episode_rows, prepared_support
 from smatter.adaptation.live import LiveMixture
+from smatter.adaptation.routing import as_mixture
 from smatter.adaptation.solver import SolverSettings, solve_live
+from smatter.compose.mixture import Mixture
 from smatter.errors import InvalidSettings
 from smatter.library.library import Library
 from smatter.route.router import RouterSettings
@@ -18,8 +20,8 @@ from smatter.tasks.suite import Suite
 from smatter.train.curriculum import Curriculum, Series
 from smatter.train.lessons import Lesson, Timetable
 from smatter.train.meta import SOLVED, train_router
-from smatter.train.objective import Imitation
-from smatter.train.teacher import FLOOR, Teacher, distillation
+from smatter.train.objective import Imitation, task_loss
+from smatter.train.teacher import FLOOR, Teacher, better_experts, distillation, with_null
 from smatter.train.trainee import MetaSettings, MetaStep, Trainee
 
 
@@ -70,6 +72,58 @@ def _far(trainee: Trainee, lesson: Lesson) -> float:
     with torch.no_grad():
         routing = trainee.router(lesson.encoded.statistics, trainee.descriptors, lesson.encoded.losses)
     return float(distillation(lesson.teaching.weights, routing.scores, 1.0))
+
+
+def expert_trainee(library: Library, suite: Suite) -> Trainee:
+    trainee = Trainee(LiveMixture(library), draw_probe(suite), MetaSettings(RouterSettings(width=8, n_experts=2), 4, 1))
+    assert trainee.experts
+    with torch.no_grad():
+        trainee.experts.values.normal_(std=0.05, generator=torch.Generator().manual_seed(0))
+    return trainee
+
+
+def test_experts_are_taught_by_gradient_steps_on_the_examples(tiny_library: Library, tiny_suite: Suite) -> None:
+    trainee = expert_trainee(tiny_library, tiny_suite)
+    experts, live, alpha = trainee.experts, trainee.live, torch.tensor([0.2, 0.3])
+    assert experts
+    episode, gates = tasks(tiny_suite).episode(0), experts.gates().detach()
+    mixture = Mixture.of({tiny_library.names[0]: 1.0})
+    rows = live.rows(prepared_support(live, episode))
+
+    def loss(weights: torch.Tensor) -> float:
+        live.compose(mixture, trainee.flat.residual(experts.residual(weights, gates).detach()))
+        return live.loss(rows)
+
+    better = better_experts(live, episode, mixture, experts, gates, alpha)
+    assert better.shape == (3,) and float(better.sum()) == pytest.approx(1, abs=1e-6) and bool((better >= -1e-6).all())
+    assert loss(better[:2]) < loss(alpha)
+    one_shot = TaskList(
+        "one", Sampler(tiny_suite, SamplerSettings("router", n_way=(3, 3), n_shot=(1, 1), n_query=4)), 9
+    )
+    same = better_experts(live, one_shot.episode(0), mixture, experts, gates, alpha)
+    assert torch.equal(same, with_null(alpha))
+
+
+def test_weights_of_experts_unlike_their_teacher_have_a_price(tiny_library: Library, tiny_suite: Suite) -> None:
+    trainee = expert_trainee(tiny_library, tiny_suite)
+    live, router, experts = trainee.live, trainee.router, trainee.experts
+    assert experts
+    timetable = Timetable((Series(tasks(tiny_suite), 1.0),), 1, 1.0, 0, taught_share=1.0)
+    (lesson,) = timetable.lessons(live, 0)
+    assert lesson.is_taught and lesson.teaching is None  # no task need be solved
+    gates = experts.gates().detach()
+    found = [
+        task_loss(live, trainee.flat, router, experts, gates, lesson, trainee.descriptors, Imitation(experts=price))
+        for price in (0.0, 3.0)
+    ]
+    routing = found[0].routing
+    mixture = as_mixture(live, routing.weights.detach(), tiny_library.names)
+    better = better_experts(live, lesson.episode, mixture, experts, gates, routing.experts)
+    far = distillation(better, with_null(routing.experts).log()[None], 1.0)
+    assert float(far.detach()) > 0.01
+    torch.testing.assert_close(found[1].slope - found[0].slope, 3 * far, atol=1e-4, rtol=1e-4)
+    far.backward()
+    assert all(parameter.grad is not None for parameter in router.choose.parameters())
 
 
 @pytest.mark.parametrize("imitation", [Imitation(weights=5.0, share=1.0), Imitation(predictions=1.0, share=1.0)])

@@ -41,6 +41,15 @@ def test_a_router_is_trained_and_used(tiny_library: Library, place: Path, tmp_pa
     routed = run(capsys, "adapt", library, place / "shots", "--router", router, "--no-evidence")
     assert sum(routed["weights"].values()) == pytest.approx(1) and routed["losses"] == {}
     assert sum(routed["likeness"].values()) == pytest.approx(1) and len(routed["experts"]) == 2
+    page = tmp_path / "page.html"
+    told = run(capsys, "adapt", library, place / "shots", "--router", router, "--report", page)
+    text = page.read_text()
+    assert told["report"] == str(page) and "What the task is like" in text and "null expert" in text
+    assert main(["adapt", str(library), str(place / "shots"), "--report", str(page)]) == 2
+    assert "exists already" in capsys.readouterr().err
+    steps = ["--mode", "gradient-free", "--steps", 2, "--replace"]
+    run(capsys, "adapt", library, place / "shots", "--router", router, "--report", page, *steps)
+    assert "What refinement did" in page.read_text()
     for mode in ("gradient-free", "gradient-based"):
         refined = run(capsys, "adapt", library, place / "shots", "--router", router, "--mode", mode, "--steps", 2)
         assert refined["steps"] and refined["steps"][-1] <= refined["steps"][0]
@@ -49,9 +58,21 @@ def test_a_router_is_trained_and_used(tiny_library: Library, place: Path, tmp_pa
     assert "leave-one-out loss" in text and "like " in text and "parameters corrected" in text
 
 
+def test_smat_is_trained_with_the_base_alone(tiny_library: Library, place: Path, tmp_path: Path, capsys) -> None:
+    options = ["--source", "s0", "--experts", 2, "--units", "elements", "--distill", "experts=0.5"]
+    told = run(capsys, "train", tiny_library.folder, place / "suite", "-o", tmp_path / "r", "--steps", 2, *options)
+    assert told["settings"]["router"]["units"] == "elements" and told["settings"]["imitation"]["experts"] == 0.5
+    routed = run(capsys, "adapt", tiny_library.folder, place / "shots", "--router", tmp_path / "r", "--no-evidence")
+    assert set(routed["weights"]) == set(tiny_library.names)  # sources that came later take part
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["--source", "s9"], "no source is named 's9'"),
+        (["--distill", "alpha=1"], "weights=0.5, experts=0.5 or predictions=0.3"),
+        (["--distill", "weights"], "is not WHAT=PRICE"),
+        (["--experts", "1", "--units", "components", "--rank", "4000"], "give a smaller --rank"),
         (["--shift", "worn:strength=3"], "it takes target, severity"),
         (["--expert-share", "2", "--experts", "1"], "shares of experts"),
         (["--pooling", "mean"], "pooling"),

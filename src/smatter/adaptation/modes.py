@@ -33,6 +33,9 @@ from smatter.tasks.support import Support
 Mode = Literal["no-adapt", "gradient-free", "gradient-based"]
 Tuned = Literal["experts", "mask", "modules"]
 
+SMALLEST_EXPERT = 0.02
+"""An expert with less weight is left to the null expert: every expert that is used adds to what is corrected."""
+
 N_RESAMPLES = 20
 """Of the examples, to see how much the weights depend on them."""
 
@@ -189,6 +192,8 @@ def route_task(
 def ask(trained: TrainedRouter, descriptors: Tensor, encoded: Encoded) -> Routing:
     """What a router says of a task; a source whose loss or descriptor is not a number gets no weight.
 
+    Experts of hardly any weight are left out.
+
     Args:
         trained: the router.
         descriptors: of the sources, relative to the base's.
@@ -203,7 +208,8 @@ def ask(trained: TrainedRouter, descriptors: Tensor, encoded: Encoded) -> Routin
     )
     weights = routing.weights.new_zeros(len(routing.weights), len(descriptors))
     weights[:, usable] = routing.weights
-    return replace(routing, weights=weights)
+    experts = torch.where(routing.experts < SMALLEST_EXPERT, 0.0, routing.experts)
+    return replace(routing, weights=weights, experts=experts)
 
 
 def _private(

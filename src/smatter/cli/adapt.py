@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from smatter.cli.output import Json, human_size, progress_bar, show, table
-from smatter.errors import AlreadyExists, NotFound
+from smatter.errors import AlreadyExists, InvalidSettings, NotFound
 
 if TYPE_CHECKING:
     from smatter.adaptation.adapt import Adapted
@@ -38,6 +38,9 @@ MaxSources = Annotated[
     int | None, typer.Option(metavar="K", min=1, help="The most sources with weight: those that explain best.")
 ]
 Diagnosed = Annotated[bool, typer.Option("--diagnostics", help="Say what the model is made of.")]
+Report = Annotated[
+    Path | None, typer.Option(metavar="PAGE", help="Write that as an HTML page with pictures.", show_default=False)
+]
 Mode = Literal["no-adapt", "gradient-free", "gradient-based"]
 Tuned = Literal["experts", "mask", "modules"]
 Head = Literal["prototype", "ridge", "logistic", "linear"]
@@ -71,6 +74,7 @@ def adapt(
         Path | None, typer.Option(metavar="FOLDER", help="Keep the result there, and find it again for the same task.")
     ] = None,
     diagnostics: Diagnosed = False,
+    report: Report = None,
     replace: Replace = False,
     as_json: Json = False,
 ) -> None:
@@ -78,9 +82,8 @@ def adapt(
     from smatter.adaptation.modes import ModeSettings
 
     settings = ModeSettings(mode, evidence, max_sources, steps, tune=tune, temperature=temperature, epsilon=private)
-    _show(
-        folder, output, _adapted(folder, support, output, replace, settings, head, router, cache), diagnostics, as_json
-    )
+    adapted = _adapted(folder, support, output, report, replace, settings, head, router, cache)
+    _show(folder, output, report, adapted, diagnostics, as_json)
 
 
 def solve(
@@ -101,6 +104,7 @@ def solve(
     temperature: Temperature = None,
     head: HeadOption = "prototype",
     diagnostics: Diagnosed = False,
+    report: Report = None,
     replace: Replace = False,
     as_json: Json = False,
 ) -> None:
@@ -116,13 +120,15 @@ def solve(
         n_modules=modules,
         n_residual_steps=steps,
     )
-    _show(folder, output, _adapted(folder, support, output, replace, settings, head), diagnostics, as_json)
+    adapted = _adapted(folder, support, output, report, replace, settings, head)
+    _show(folder, output, report, adapted, diagnostics, as_json)
 
 
 def _adapted(
     folder: Path,
     support: Path,
     output: Path | None,
+    report: Path | None,
     replace: bool,
     settings: "ModeSettings | SolverSettings",
     head: Head,
@@ -130,11 +136,17 @@ def _adapted(
     cache: Path | None = None,
 ) -> "Adapted":
     """Check everything that is cheap first, then work, then write."""
+    from smatter.adaptation.modes import ModeSettings
     from smatter.library.library import open_library
+    from smatter.library.writing import write_file
     from smatter.tasks.support import read_support
 
     if output is not None:
         _check_output(output, replace)
+    if report is not None:
+        _check_report(report, replace)
+        if isinstance(settings, ModeSettings) and settings.epsilon is not None:
+            raise InvalidSettings("a page tells more than private weights may: leave out --report or --private")
     library = open_library(folder)
     examples = read_support(support)
 
@@ -143,6 +155,7 @@ def _adapted(
 
     from smatter.adaptation.adapt import adapt
     from smatter.adaptation.routers import read_router
+    from smatter.report.adapted import adapted_page
 
     torch.set_num_threads(1)
     logging.set_verbosity_error()
@@ -153,6 +166,8 @@ def _adapted(
         adapted = adapt(library, examples, trained, settings, progress, head, cache)
     if output is not None:
         adapted.save(output)
+    if report is not None:
+        write_file(report, adapted_page(adapted, f"A mixture of the sources of {folder.resolve().name}").encode())
     return adapted
 
 
@@ -164,11 +179,23 @@ def _check_output(output: Path, replace: bool) -> None:
             raise AlreadyExists(f"{output} exists and is no recipe; choose another name")
         if not replace:
             raise AlreadyExists(f"{output} exists already; choose another name, or say --replace")
-    if not output.parent.is_dir():
-        raise NotFound(f"the folder {output.parent} does not exist; create it first")
+    _check_parent(output)
 
 
-def _show(folder: Path, output: Path | None, adapted: "Adapted", diagnostics: bool, as_json: bool) -> None:
+def _check_report(report: Path, replace: bool) -> None:
+    if (report.exists() or report.is_symlink()) and not (report.is_file() and report.suffix == ".html" and replace):
+        raise AlreadyExists(f"{report} exists already; choose another name, or say --replace for a page")
+    _check_parent(report)
+
+
+def _check_parent(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise NotFound(f"the folder {path.parent} does not exist; create it first")
+
+
+def _show(
+    folder: Path, output: Path | None, report: Path | None, adapted: "Adapted", diagnostics: bool, as_json: bool
+) -> None:
     mixture, evidence = adapted.mixture, adapted.evidence
     is_private = adapted.routed is not None and adapted.routed.is_private  # nothing else may then be told
     accuracy = math.nan if is_private else adapted.held_out_accuracy
@@ -176,6 +203,7 @@ def _show(folder: Path, output: Path | None, adapted: "Adapted", diagnostics: bo
     losses = dict(zip(evidence.sources, evidence.losses, strict=True)) if evidence else {}
     data: dict[str, Any] = {
         "output": None if output is None else str(output),
+        "report": None if report is None else str(report),
         "classes": list(adapted.class_names),
         "weights": mean,
         "losses": losses,
@@ -215,8 +243,10 @@ def _show(folder: Path, output: Path | None, adapted: "Adapted", diagnostics: bo
             _tell(adapted.diagnostics)
         if data["held_out_accuracy"] is not None:
             print(f"the {adapted.head} head recognises {accuracy:.0%} of examples that it has not seen")
+        if report is not None:
+            print(f"wrote {report}; open it in a browser")
         if output is None:
-            print("nothing was written; give -o RECIPE to keep this")
+            print("no recipe was written; give -o RECIPE to keep this")
         else:
             print(f"wrote {output} ({human_size(output.stat().st_size)}); to build the model:")
             print(f"  smatter compose {folder} --recipe {output} -o OUT")

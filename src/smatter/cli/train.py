@@ -10,6 +10,7 @@ from smatter.cli.output import Json, progress_bar, show
 from smatter.cli.suite import Replace, Seed, Shifts, parse_shift_options
 
 if TYPE_CHECKING:
+    from smatter.train.objective import Imitation
     from smatter.train.trainee import MetaStep, Validation
 
 Variants = Annotated[
@@ -24,6 +25,10 @@ def train(
         str, typer.Argument(metavar="SUITE", help="A shipped suite, or where one is.", show_default=False)
     ],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="ROUTER", help="Where the router is written.")],
+    source: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Train with this source and the base alone. Repeatable; all by default."),
+    ] = None,
     steps: Annotated[int, typer.Option(metavar="N", min=1, max=1_000_000, help="Steps, at most.")] = 600,
     experts: Annotated[int, typer.Option(metavar="M", min=0, max=64, help="Residual experts.")] = 0,
     expert_share: Annotated[
@@ -44,8 +49,11 @@ def train(
         Literal["softmax", "sparsemax", "entmax"], typer.Option("--map", help="How scores become weights.")
     ] = "softmax",
     distill: Annotated[
-        float, typer.Option(metavar="PRICE", min=0, help="Price of weights unlike the solver's; costly, 0 by default.")
-    ] = 0.0,
+        list[str] | None,
+        typer.Option(
+            metavar="WHAT=PRICE", help="Price of weights, experts or predictions unlike the solver's. Repeatable; slow."
+        ),
+    ] = None,
     shift: Shifts = None,
     variant: Variants = None,
     seed: Seed = 0,
@@ -65,6 +73,8 @@ def train(
 
     check_free(output, replace and is_router(output))
     library, examples = open_library(folder), open_suite(suite)
+    if source:
+        library = library.only(source)
     shifts, variants = parse_shift_options(shift), parse_shift_options(variant)
 
     import torch
@@ -75,13 +85,12 @@ def train(
     from smatter.tasks.probe import draw_probe
     from smatter.train.curriculum import make_curriculum
     from smatter.train.meta import train_router
-    from smatter.train.objective import Imitation
     from smatter.train.trainee import MetaSettings, Trainee, Validation
 
     torch.set_num_threads(1)
     logging.set_verbosity_error()
     router = RouterSettings(pooling, weight_map=weight_map, tying=tying, n_experts=experts, units=units, rank=rank)
-    settings = MetaSettings(router, steps, imitation=Imitation(distill), expert_share=expert_share, seed=seed)
+    settings = MetaSettings(router, steps, imitation=_imitation(distill), expert_share=expert_share, seed=seed)
     curriculum = make_curriculum(examples, shifts, variants, seed=seed)
     begin = time.perf_counter()
     trainee = Trainee(LiveMixture(library), draw_probe(examples, shifts), settings)
@@ -115,6 +124,22 @@ def train(
     write_router(output, trainee.finish(record), replace)
     seconds = time.perf_counter() - begin
     show({"output": str(output), "seconds": seconds, **record}, as_json, lambda: _tell(output, record, seconds))
+
+
+def _imitation(texts: list[str] | None) -> "Imitation":
+    from smatter.errors import InvalidSettings
+    from smatter.train.objective import Imitation
+
+    prices = {}
+    for text in texts or ():
+        what, _, price = text.partition("=")
+        try:
+            prices[what] = {"weights": 0, "experts": 0, "predictions": 0}[what] + float(price)
+        except (KeyError, ValueError):
+            raise InvalidSettings(
+                f"--distill {text} is not WHAT=PRICE: say weights=0.5, experts=0.5 or predictions=0.3"
+            ) from None
+    return Imitation(**prices)
 
 
 def _tell(output: Path, record: dict[str, Any], seconds: float) -> None:

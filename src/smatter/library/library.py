@@ -1,5 +1,6 @@
 """An open library: its manifest, and blocks of its sources whatever form they are stored in."""
 
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,6 +59,13 @@ class Library:
                 f"{self.base.folder} has no tensor {name!r}, which library.json lists; restore the base"
             )
         return specs
+
+    def only(self, names: Iterable[str]) -> "Library":
+        """The library as if it had these sources alone; the base always stays."""
+        wanted = {self.manifest.source(name).name for name in names} | {self.manifest.base}
+        sources = tuple(source for source in self.manifest.sources if source.name in wanted)
+        safe = self.manifest.safe if self.manifest.safe in wanted else None
+        return Library(self.folder, self.manifest.model_copy(update={"sources": sources, "safe": safe}))
 
     def path_of(self, entry: SourceEntry) -> Path:
         """The folder of a source; paths in the manifest count from the library's folder."""

@@ -94,6 +94,34 @@ def line_chart(series: Mapping[str, Sequence[float]], x: Sequence[float], x_labe
     )
 
 
+def bar_chart(values: Mapping[str, float], label: str, spreads: Mapping[str, float] | None = None) -> str:
+    """A bar for each share between 0 and 1, with its value; a whisker shows how far it may move."""
+    width, left, right, row, thick = 720, 210, 70, 22, 14
+    height = row * len(values) + 4
+
+    def across(value: float) -> float:
+        return left + min(max(value, 0.0), 1.0) * (width - left - right)
+
+    bars = []
+    for index, (name, value) in enumerate(values.items()):
+        middle = row * index + row / 2 + 2
+        shown = name if len(name) <= 30 else f"{name[:14]}…{name[-14:]}"
+        bars.append(f'<text x="{left - 8}" y="{middle + 4:.1f}" text-anchor="end">{escape(shown)}</text>')
+        bars.append(
+            f'<rect x="{left}" y="{middle - thick / 2:.1f}" width="{across(value) - left:.1f}" height="{thick}" '
+            f'rx="2" fill="{COLOURS[0]}"/>'
+        )
+        end = across(value)
+        if spreads and (spread := spreads.get(name, 0.0)) > 0:
+            low, end = across(value - spread), across(value + spread)
+            bars.append(f'<path d="M{low:.1f} {middle}H{end:.1f}" stroke="var(--ink)" stroke-width="1.5"/>')
+        bars.append(f'<text x="{end + 7:.1f}" y="{middle + 4:.1f}">{100 * value:.1f} %</text>')
+    return (
+        f'<figure><svg viewBox="0 0 {width} {height}" width="100%" role="img" aria-label="{escape(label)}">'
+        f"{''.join(bars)}</svg><figcaption>{escape(label)}</figcaption></figure>"
+    )
+
+
 def pictures(images: Mapping[str, bytes], width: int) -> str:
     """PNG pictures with captions, inside the page."""
     figures = "".join(

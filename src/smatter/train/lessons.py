@@ -43,12 +43,14 @@ class Lesson:
         episode: support and queries.
         sources: numbers of the sources that take part.
         encoded: the support set as a router sees it; losses are those of these sources.
-        teaching: what a teacher says of it, if one was asked; then all sources take part.
+        is_taught: whether a teacher has its say; then all sources take part.
+        teaching: what the solver says of it, if it was asked.
     """
 
     episode: Episode
     sources: tuple[int, ...]
     encoded: Encoded
+    is_taught: bool = False
     teaching: Teaching | None = None
 
 
@@ -61,8 +63,8 @@ class Timetable:
         n_tasks: tasks of a step.
         evidence_share: share of the tasks on which a router is told how each source does.
         seed: of the choice.
-        teacher: who is asked, if anybody.
-        taught_share: share of the tasks on which the teacher is asked.
+        teacher: the solver, if it is asked.
+        taught_share: share of the tasks on which a teacher has its say.
     """
 
     series: Sequence[Series]
@@ -85,12 +87,11 @@ class Timetable:
             drawn = generator.random(len(names)) < SOURCE_SHARE
             sources = tuple(number for number, name in enumerate(names) if name == base or drawn[number])
             told, taught = generator.random(2) < (self.evidence_share, self.taught_share)
-            if self.teacher and taught:
-                lesson = make_lesson(live, episode, tuple(range(len(names))), bool(told))
-                support, queries = prepared_support(live, episode), episode_rows(live, episode)
-                found.append(replace(lesson, teaching=self.teacher.teach(live, support, queries)))
-            else:
-                found.append(make_lesson(live, episode, sources, bool(told)))
+            lesson = make_lesson(live, episode, tuple(range(len(names))) if taught else sources, bool(told))
+            teaching = None
+            if taught and self.teacher:
+                teaching = self.teacher.teach(live, prepared_support(live, episode), episode_rows(live, episode))
+            found.append(replace(lesson, is_taught=bool(taught), teaching=teaching))
         return found
 
 
@@ -115,8 +116,9 @@ def made_ahead(
     if not n_workers:
         yield (timetable.lessons(live, step) for step in steps)
         return
-    folder = live.library.folder
-    with ProcessPoolExecutor(n_workers, get_context("spawn"), _begin, (folder, timetable)) as pool:
+    library = live.library
+    settings = (library.folder, library.names, timetable)
+    with ProcessPoolExecutor(n_workers, get_context("spawn"), _begin, settings) as pool:
         try:
             yield _in_turn(pool, steps)
         finally:
@@ -137,12 +139,12 @@ _worker: tuple[LiveMixture, Timetable] | None = None
 """What a worker process keeps."""
 
 
-def _begin(folder: Path, timetable: Timetable) -> None:
+def _begin(folder: Path, sources: Sequence[str], timetable: Timetable) -> None:
     global _worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's business
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
-    _worker = LiveMixture(open_library(folder)), timetable
+    _worker = LiveMixture(open_library(folder).only(sources)), timetable
 
 
 def _end_with_parent() -> None:

@@ -73,12 +73,13 @@ def train_router(
         make_lesson(live, episode, everyone, with_evidence=True) for tasks in curriculum.validation for episode in tasks
     ]
     teacher = None
-    if settings.imitation.is_wanted:
+    if settings.imitation.needs_solver:
         if folder is None:
             raise InvalidSettings("a teacher's solutions are kept on disk: give a folder")
         teacher = Teacher(folder / SOLVED)
+    taught_share = settings.imitation.share if settings.imitation.is_wanted else 0.0
     timetable = Timetable(
-        curriculum.training, settings.n_tasks, settings.evidence_share, settings.seed, teacher, settings.imitation.share
+        curriculum.training, settings.n_tasks, settings.evidence_share, settings.seed, teacher, taught_share
     )
     step = done
 

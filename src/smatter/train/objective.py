@@ -20,7 +20,7 @@ from smatter.errors import InvalidSettings
 from smatter.route.experts import Experts
 from smatter.route.router import Router, Routing
 from smatter.train.lessons import Lesson
-from smatter.train.teacher import distillation
+from smatter.train.teacher import FLOOR, better_experts, distillation, with_null
 
 
 @dataclass(frozen=True)
@@ -29,23 +29,32 @@ class Imitation:
 
     Args:
         weights: price of weights unlike the teacher's.
+        experts: price of weights of experts unlike those that gradient steps on the examples give.
         predictions: share of the loss that imitates the teacher's predictions, between 0 and 1.
-        temperature: tau, of the weights' distillation.
+        temperature: tau, of both weights' distillation.
         share: of the tasks on which the teacher is asked.
     """
 
     weights: float = 0.0
+    experts: float = 0.0
     predictions: float = 0.0
     temperature: float = 1.0
     share: float = 0.5
 
     def __post_init__(self) -> None:
-        if not (self.weights >= 0 and 0 <= self.predictions <= 1 and self.temperature > 0 and 0 <= self.share <= 1):
-            raise InvalidSettings("weights must not be negative, shares between 0 and 1, the temperature positive")
+        if not (self.weights >= 0 and self.experts >= 0 and 0 <= self.predictions <= 1):
+            raise InvalidSettings("prices of a teacher must not be negative, that of its predictions at most 1")
+        if not (self.temperature > 0 and 0 <= self.share <= 1):
+            raise InvalidSettings("a teacher's temperature must be positive, and its share of the tasks at most 1")
 
     @property
     def is_wanted(self) -> bool:
         """Whether a teacher counts at all."""
+        return self.needs_solver or self.experts > 0
+
+    @property
+    def needs_solver(self) -> bool:
+        """Whether tasks must be solved."""
         return self.weights > 0 or self.predictions > 0
 
 
@@ -108,4 +117,9 @@ def task_loss(
     if lesson.teaching and imitation.weights:
         far = distillation(lesson.teaching.weights, routing.scores, imitation.temperature)
         slope = slope + imitation.weights * far
+    if lesson.is_taught and imitation.experts and experts is not None and gates is not None:
+        mixture = as_mixture(live, routing.weights.detach(), sources)
+        better = better_experts(live, lesson.episode, mixture, experts, gates, routing.experts)
+        scores = with_null(routing.experts).clamp(min=FLOOR).log()
+        slope = slope + imitation.experts * distillation(better, scores[None], imitation.temperature)
     return TaskLoss(value, slope, routing)

@@ -2,7 +2,8 @@
 
     tau^2 KL(softmax(rho_teacher / tau) || softmax(rho / tau))        (multi-source paper, section 6)
 
-The solver gives weights, some of which are zero; the teacher's logits are log(w + FLOOR).
+The solver gives weights, some of which are zero; the teacher's logits are log(w + FLOOR). Weights of experts are taught
+likewise, by gradient steps on the examples; these depend on the experts, which change, so they are not kept.
 """
 
 from __future__ import annotations
@@ -16,17 +17,24 @@ import torch
 from torch import Tensor
 from torch.nn.functional import kl_div
 
+from smatter.adaptation.episodes import prepared_support
 from smatter.adaptation.identity import Task
 from smatter.adaptation.live import EpisodeRows, LiveMixture
+from smatter.adaptation.network_loss import ResidualLoss
+from smatter.adaptation.refine import refine_experts
 from smatter.adaptation.solver import SolverSettings, solve_live
 from smatter.compose.mixture import Mixture
 from smatter.errors import SmatterError
 from smatter.library.headers import read_small_json
 from smatter.library.writing import write_file
+from smatter.route.experts import Experts
+from smatter.tasks.episode import Episode
 from smatter.tasks.support import Support
 
 FLOOR = 1e-3
 """A source that the solver leaves out is one that a router should give at most about this weight."""
+
+EXPERT_STEPS = 3
 
 
 @dataclass(frozen=True)
@@ -75,6 +83,35 @@ def distillation(weights: Tensor, scores: Tensor, temperature: float) -> Tensor:
     teacher = ((weights.to(scores) + FLOOR).log() / temperature).softmax(dim=0).expand_as(scores)
     student = (scores / temperature).log_softmax(dim=1)
     return temperature**2 * kl_div(student, teacher, reduction="batchmean")
+
+
+def with_null(alpha: Tensor) -> Tensor:
+    """Weights of the experts, (n_experts,), and then that of the null expert."""
+    return torch.cat([alpha, 1 - alpha.sum(dim=0, keepdim=True)])
+
+
+def better_experts(
+    live: LiveMixture, episode: Episode, mixture: Mixture, experts: Experts, gates: Tensor, alpha: Tensor
+) -> Tensor:
+    """Weights of experts and null expert after gradient steps on the examples, (n_experts + 1,).
+
+    With one example of each class nothing can be held out, and they are what they were.
+
+    Args:
+        live: the network.
+        episode: the task; its queries are not used.
+        mixture: of the sources.
+        experts: as they are now.
+        gates: of the experts, (n_experts, n_units).
+        alpha: weights to begin at, (n_experts,).
+    """
+    found = alpha.detach()
+    support = prepared_support(live, episode)
+    if max(support.class_sizes) > 1:
+        loss = ResidualLoss(live, live.rows(support), mixture)
+        values = experts.values.detach()
+        found = refine_experts(loss, experts.layout, values, gates.detach(), found, EXPERT_STEPS, lambda _: None)
+    return with_null(found)
 
 
 def _known(path: Path, n_sources: int) -> list[float] | None:

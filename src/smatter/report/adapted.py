@@ -1,0 +1,85 @@
+"""A page on one task's model: its weights, what the task is like, how the weights moved, what was corrected."""
+
+from smatter.adaptation.adapt import Adapted
+from smatter.adaptation.modes import Routed
+from smatter.report import page
+
+
+def adapted_page(adapted: Adapted, title: str) -> str:
+    """All that is known of a model, on one page that needs no network."""
+    lead = f"For {len(adapted.class_names)} classes: {', '.join(adapted.class_names[:20])}"
+    lead += " and more." if len(adapted.class_names) > 20 else "."
+    return page.page(title, lead, *diagnostic_parts(adapted))
+
+
+def diagnostic_parts(adapted: Adapted) -> list[str]:
+    """Sections with a picture each; those about which nothing is known are left out. Reads every source once."""
+    found, routed = adapted.diagnostics, adapted.routed
+    weights = dict.fromkeys(adapted.sources, 0.0) | adapted.mixture.mean_weights
+    steadiness = ""
+    spreads = {}
+    if routed and routed.spread:
+        spreads = dict(zip(adapted.sources, routed.spread, strict=True))
+        steadiness = f" With other examples {found.unsteadiness:.0%} of the weight would move; whiskers show where."
+    parts = [
+        page.section(
+            "Weights of the sources",
+            f"{found.effective_sources:.1f} sources in effect.{steadiness}",
+            page.bar_chart(weights, "weight, mean over modules" if adapted.mixture.modules else "weight", spreads),
+        )
+    ]
+    if routed:
+        parts += _routed_parts(adapted, routed)
+    parts.append(
+        page.section(
+            "How far the mixture is from each source",
+            f"In parameters it is nearest to {found.nearest}.",
+            page.bar_chart(found.distances, "distance, as a share of that between the two sources farthest apart"),
+        )
+    )
+    if found.corrected:
+        parts.append(
+            page.section(
+                "What the residual corrects",
+                "A residual adds to some of the parameters after mixing.",
+                page.bar_chart(found.corrected, "share of the parameters of each module that it touches"),
+            )
+        )
+    return parts
+
+
+def _routed_parts(adapted: Adapted, routed: Routed) -> list[str]:
+    parts = []
+    if routed.likeness:
+        likest = dict(sorted(routed.likeness.items(), key=lambda pair: -pair[1])[:8])
+        parts.append(
+            page.section(
+                "What the task is like",
+                "The router compares the examples with groups of its probe set, in the features of the base.",
+                page.bar_chart(likest, "likeness to groups of the probe set"),
+            )
+        )
+    if routed.losses:
+        series = {name: [point[index] for point in routed.path] for index, name in enumerate(adapted.sources)}
+        has_moved = len(set(routed.path)) > 1
+        chart = page.line_chart(series, range(len(routed.path)), "step", "weight of each source") if has_moved else ""
+        parts.append(
+            page.section(
+                "What refinement did",
+                f"Leave-one-out loss {routed.losses[0]:.3f} at the router's word, {routed.losses[-1]:.3f} in the end."
+                + ("" if has_moved else " The weights stayed where they were."),
+                chart,
+            )
+        )
+    if routed.experts:
+        shares = {f"expert {number}": share for number, share in enumerate(routed.experts, 1)}
+        parts.append(
+            page.section(
+                "Experts",
+                "Weights of the residual experts as the router gave them; the null expert corrects nothing.",
+                page.bar_chart(shares | {"null expert": max(0.0, 1 - sum(routed.experts))}, "weight"),
+            )
+        )
+    if routed.notes:
+        parts.append(page.section("To know", " ".join(f"{note[:1].upper()}{note[1:]}." for note in routed.notes)))
+    return parts

@@ -1,0 +1,120 @@
+"""SMAT is a setting: one source, element-wise experts, one sparsity. Its public code has four defects, ours has none.
+
+There an expert's keys never train, routing depends on the order of classes, fine-tuning runs no steps, and rates are
+chosen on test tasks.
+"""
+
+from collections.abc import Iterable
+
+import pytest
+import torch
+
+import smatter
+from smatter.adaptation.episodes import prepared_support
+from smatter.adaptation.live import LiveMixture
+from smatter.adaptation.modes import ModeSettings, route_task
+from smatter.adaptation.routers import TrainedRouter
+from smatter.library.library import Library
+from smatter.route.router import RouterSettings
+from smatter.tasks.episode import Episode
+from smatter.tasks.probe import draw_probe
+from smatter.tasks.shifts.renderings import Inverted
+from smatter.tasks.suite import Suite
+from smatter.tasks.support import Support
+from smatter.train.curriculum import make_curriculum
+from smatter.train.lessons import Timetable
+from smatter.train.meta import train_router
+from smatter.train.trainee import MetaSettings, Trainee
+
+SHARE = 0.1
+
+
+@pytest.fixture(scope="module")
+def base_alone(tiny_library: Library) -> Library:
+    return tiny_library.only(())
+
+
+def make_trainee(library: Library, suite: Suite, units: str = "elements") -> Trainee:
+    router = RouterSettings(width=8, n_experts=3, units=units, rank=2)  # type: ignore[arg-type]
+    settings = MetaSettings(router, 6, 2, expert_share=SHARE, tightening=0.01, delta_rate=0.02, warm_up=0.01)
+    return Trainee(LiveMixture(library), draw_probe(suite), settings)
+
+
+@pytest.fixture(scope="module")
+def smat(base_alone: Library, tiny_suite: Suite) -> TrainedRouter:
+    trainee = make_trainee(base_alone, tiny_suite)
+    train_router(trainee, make_curriculum(tiny_suite, variants=(Inverted(target="both"),), n_validation=1))
+    return trainee.finish({})
+
+
+def some_support(library: Library, suite: Suite, shots_kind: int = 1) -> Support:
+    tasks = make_curriculum(suite).training[shots_kind].tasks
+    return prepared_support(LiveMixture(library), tasks.episode(3))
+
+
+def test_one_source_has_all_the_weight_and_experts_keep_their_share(
+    base_alone: Library, tiny_suite: Suite, smat: TrainedRouter
+) -> None:
+    assert base_alone.names == ("s0",)
+    adapted = smatter.adapt(base_alone, some_support(base_alone, tiny_suite), smat, ModeSettings(evidence=False))
+    assert adapted.mixture.mean_weights == {"s0": pytest.approx(1.0)}
+    assert smat.experts and adapted.recipe.residual
+    layout = smat.layout(make_trainee(base_alone, tiny_suite).flat)
+    shares = smat.experts.shares(layout)
+    assert bool((shares[:-1] <= SHARE).all()) and bool((shares[:-1] > 0.9 * SHARE).all())
+    assert adapted.recipe.residual.n_nonzero <= float(shares[-1]) * layout.n_parameters + 1
+
+
+@pytest.mark.parametrize("units", ["groups", "elements", "components"])
+def test_every_parameter_of_router_and_experts_trains(base_alone: Library, tiny_suite: Suite, units: str) -> None:
+    trainee = make_trainee(base_alone, tiny_suite, units)
+    before = {name: tensor.detach().clone() for name, tensor in trainee.state.items()}
+    trained = {id(p) for group in trainee.optimizer.param_groups for p in group["params"]}
+    timetable = Timetable(make_curriculum(tiny_suite).training, 2, 0.5, 0)
+    for step in range(4):
+        trainee.step(step, timetable.lessons(trainee.live, step))
+    one_source = ("router.value", "router.trust", "router.sharpness")  # with one source there is nothing to weigh
+    for name, tensor in trainee.state.items():
+        if name == "multipliers":
+            assert bool(tensor.any())  # nothing is below its share in four steps
+        elif not name.startswith(one_source):
+            assert id(tensor) in trained and not torch.equal(tensor, before[name]), name
+
+
+def test_the_order_of_classes_and_examples_does_not_matter(
+    base_alone: Library, tiny_suite: Suite, smat: TrainedRouter
+) -> None:
+    support = some_support(base_alone, tiny_suite)
+    assert isinstance(support.inputs, torch.Tensor)
+    order = torch.arange(len(support)).flip(0)
+    moved = Support.of(support.inputs[order], [f"class {9 - support.labels[index]}" for index in order.tolist()])
+    settings = ModeSettings(evidence=False)
+    one, other = (smatter.adapt(base_alone, each, smat, settings) for each in (support, moved))
+    assert one.routed and other.routed and one.routed.experts == other.routed.experts
+    assert len(set(one.routed.experts)) > 1  # there is something to depend on
+
+
+@pytest.mark.parametrize("tune", ["experts", "mask", "modules"])
+def test_tuning_takes_steps_and_lowers_the_loss(
+    base_alone: Library, tiny_suite: Suite, smat: TrainedRouter, tune: str
+) -> None:
+    live = LiveMixture(base_alone)
+    support = some_support(base_alone, tiny_suite)
+    settings = ModeSettings("gradient-based", evidence=False, n_steps=3, tune=tune)  # type: ignore[arg-type]
+    before = live.n_backwards
+    routed = route_task(live, support, smat, settings)
+    assert live.n_backwards - before >= 2
+    assert len(routed.losses) > 1 and routed.losses[-1] < routed.losses[0]
+
+
+def test_training_and_its_choices_see_no_test_class(tiny_suite: Suite) -> None:
+    curriculum = make_curriculum(tiny_suite)
+
+    def classes(episodes: Iterable[Episode]) -> set[str]:
+        return {name for episode in episodes for name in episode.class_names}
+
+    trained = classes(each.tasks.episode(index) for each in curriculum.training for index in range(30))
+    judged = classes(episode for tasks in curriculum.validation for episode in tasks)
+    named = {each.name: tiny_suite.split_of[each.key] for domain in tiny_suite.domains for each in domain.classes}
+    assert {named[name] for name in trained} == {"router"}
+    assert {named[name] for name in judged} == {"validation"}
