@@ -1,27 +1,41 @@
 """A trained router on Signs in its modes, beside the solver, evidence routing, single sources and the plain average.
 
-    python benchmarks/router.py ROUTER [--stage validation|test] [--tasks N] [--quick]
+    python benchmarks/router.py [ROUTER] [--stage validation|test] [--tasks N] [--quick]
 
 Tasks come from the frozen lists: inside the domains that sources learnt from, from domains held out as a whole, with
 classes of two or three domains at once, and in renderings that no source has seen. The weak ones have one or two
 examples of each class, or wrong labels.
+
+Five more routers are trained, each without one of the specialists, and one with all (.build/apart): what is the
+specialist worth on its own domains, and how much of that comes back when it is added to a router that never saw it?
 """
 
 import argparse
+import sys
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from common import Rows, machine, show, write_result
-from signs_tasks import KINDS, PACKAGES, Scores, live, shared_out, tasks, trained
+from common import ROOT, SCRATCH, Rows, machine, show, write_result
+from signs_tasks import KINDS, PACKAGES, Scores, live, shared_out, tasks, train_on_signs, trained, weighed
+
+sys.path.insert(0, str(ROOT / "tools" / "sources"))
+
+from plan import SPECIALISTS
 
 from smatter.adaptation.episodes import episode_rows, prepared_support
 from smatter.adaptation.evidence import gather_evidence
 from smatter.adaptation.identity import Task
+from smatter.adaptation.live import EpisodeRows, LiveMixture
 from smatter.adaptation.modes import ModeSettings, Routed, route_task
+from smatter.adaptation.routing import encode
 from smatter.adaptation.solver import SolverSettings, solve_live
 from smatter.compose.mixture import Mixture
 from smatter.scores.intervals import mean_interval, paired_difference
+from smatter.tasks.open import SHIPPED
+from smatter.tasks.support import Support
+from smatter.train.trainee import MetaSettings
 
 NAME = "router"
 SETS = {kind: [f"{kind}-{shots}" for shots in (1, 2, 5)] for kind in KINDS}
@@ -36,19 +50,25 @@ METHODS = (
     *ROUTED, "with_evidence_without_experts", "solver", "evidence_rule", "best_by_support", "best_hindsight", "uniform",
     "base",
 )  # fmt: skip
+PER_TASK = (*ROUTED, "solver", "best_hindsight")
+"""Accuracies that the result holds for each task, so that regrets can be looked at one by one."""
+
+APART_STEPS, ALL = 200, "all"
+LEAST_GAIN = 2.0
+"""What a specialist must be worth, in points, to ask how much of it comes back."""
+
+Found = Mapping[str, Sequence[Scores]]
 
 
-def score(folder: Path, name: str, index: int) -> Scores:
+def score(folder: Path, apart: Path, name: str, index: int) -> Scores:
     """Accuracy of every method on one task, in percent, and the passes that it took."""
     network, router = live(), trained(folder)
     names = network.library.names
     episode = tasks(name).episode(index)
     queries = episode_rows(network, episode)
     support = Task.of(network, prepared_support(network, episode)).support
-    scores: Scores = {}
-
-    def accuracy() -> float:
-        return 100 * queries.accuracy(network.features(queries.inputs))
+    domains = sorted(set(episode.query.domains.tolist()))
+    scores: Scores = {"domain": domains[0] if len(domains) == 1 else -1}
 
     def record(method: str, adapt: Callable[[], object]) -> None:
         """Leaves the network adapted, scores it, counts."""
@@ -56,7 +76,7 @@ def score(folder: Path, name: str, index: int) -> Scores:
         adapt()
         scores[f"forwards {method}"] = network.n_forwards - before[0]
         scores[f"backwards {method}"] = network.n_backwards - before[1]
-        scores[method] = accuracy()
+        scores[method] = _accuracy(network, queries)
 
     routed: dict[str, Routed] = {}
     for method, settings in ROUTED.items():
@@ -71,25 +91,39 @@ def score(folder: Path, name: str, index: int) -> Scores:
     scores["best_by_support"] = scores[f"source {evidence.best}"]
     scores["best_hindsight"] = max(scores[f"source {source}"] for source in names)
     scores["base"] = scores[f"source {network.library.manifest.base}"]
+    domain = tasks(name).sampler.suite.domains[domains[0]].name
+    for source, own in SPECIALISTS.items():
+        if len(domains) == 1 and domain in own:
+            scores |= _unseen(apart, source, support, queries)
     return scores
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("router", type=Path, help="its folder")
-    parser.add_argument("--stage", choices=("validation", "test"), default="test")
-    parser.add_argument("--quick", action="store_true", help="four tasks of each list, about a minute")
-    parser.add_argument("--tasks", type=int, default=100, help="tasks of each list")
-    options = parser.parse_args()
-    n_tasks = 4 if options.quick else options.tasks
-    begin = time.perf_counter()
-    lists = sorted({name for names in SETS.values() for name in names})
-    jobs = [(options.router, f"{options.stage}-{name}", index) for name in lists for index in range(n_tasks)]
-    found: dict[str, list[Scores]] = {}
-    for (_, name, _), scores in shared_out("tasks", score, jobs):
-        found.setdefault(name.removeprefix(f"{options.stage}-"), []).append(scores)
+def _accuracy(network: LiveMixture, queries: EpisodeRows) -> float:
+    return 100 * queries.accuracy(network.features(queries.inputs))
+
+
+def _unseen(apart: Path, source: str, support: Support, queries: EpisodeRows) -> Scores:
+    """Routers that know a source, that never saw it, and that never saw it until now, on a task of its domains."""
+    told = encode(live(), support, live().library.names)
+    cases = {"known": (ALL, ""), "missing": (source, source), "added": (source, "")}
+    scores = {}
+    for case, (router, without) in cases.items():
+        network = live(without=without)
+        for label, with_evidence in (("no_adapt", False), ("with_evidence", True)):
+            weighed(network, trained(apart / router), told, with_evidence)
+            scores[f"{case} {label} {source}"] = _accuracy(network, queries)
+    return scores
+
+
+def train_apart(folder: Path, without: str, n_steps: int) -> None:
+    """A router that never saw a source, or saw all."""
+    settings = MetaSettings(n_steps=n_steps, validate_every=min(100, n_steps))
+    train_on_signs(settings, folder / without, "" if without == ALL else without)
+
+
+def method_rows(found: Found) -> Rows:
+    """Every method on every kind of task, and its paired difference to some of them."""
     rows: Rows = []
-    figures: dict[str, float] = {"tasks_per_list": n_tasks}
     for kind, names in SETS.items():
         some = [each for name in names for each in found[name]]
         for method in METHODS:
@@ -99,27 +133,99 @@ def main() -> None:
                 against = paired_difference([each[method] for each in some], [each[peer] for each in some])
                 row |= {f"minus_{peer}": against.mean, f"minus_{peer}_half": against.half}
             rows.append(row)
-            figures[f"{kind}_{method}"] = mean.mean
-        gain = [each["with_evidence"] - each["with_evidence_without_experts"] for each in some]
-        figures[f"{kind}_experts_gain"] = sum(gain) / len(gain)
+    return rows
+
+
+def domain_rows(found: Found) -> Rows:
+    """Each domain alone: the router with evidence beside the best source by support."""
+    by_domain: dict[int, list[Scores]] = defaultdict(list)
+    for name in (*SETS["id"], *SETS["ood"]):
+        for each in found[name]:
+            by_domain[int(each["domain"])].append(each)
+    suite = tasks("validation-id-1").sampler.suite
+    rows: Rows = []
+    for domain, some in sorted(by_domain.items()):
+        ours, best = ([each[method] for each in some] for method in ("with_evidence", "best_by_support"))
+        against = paired_difference(ours, best)
+        rows.append(
+            {
+                "domain": suite.domains[domain].name, "tasks": len(some), "with_evidence": sum(ours) / len(ours),
+                "best_by_support": sum(best) / len(best), "difference": against.mean, "half": against.half,
+            }
+        )  # fmt: skip
+    return rows
+
+
+def unseen_rows(found: Found) -> Rows:
+    """Each specialist: what knowing it is worth on its domains, and how much of that comes back when it is added."""
+    rows: Rows = []
+    for source in SPECIALISTS:
+        for label in ("no_adapt", "with_evidence"):
+            keys = {case: f"{case} {label} {source}" for case in ("known", "missing", "added")}
+            some = [each for scores in found.values() for each in scores if keys["known"] in each]
+            known, missing, added = (sum(each[key] for each in some) / len(some) for key in keys.values())
+            gain = known - missing
+            rows.append(
+                {
+                    "source": source, "mode": label, "tasks": len(some), "known": known, "missing": missing,
+                    "added": added, "gain": gain, "recovered": (added - missing) / gain if gain else 0.0,
+                }
+            )  # fmt: skip
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("router", type=Path, nargs="?", default=SHIPPED / "signs-router", help="its folder")
+    parser.add_argument("--stage", choices=("validation", "test"), default="test")
+    parser.add_argument("--quick", action="store_true", help="two tasks of each list, four steps of training")
+    parser.add_argument("--tasks", type=int, default=100, help="tasks of each list")
+    options = parser.parse_args()
+    n_tasks, n_steps = (2, 4) if options.quick else (options.tasks, APART_STEPS)
+    begin = time.perf_counter()
+    apart = (SCRATCH if options.quick else ROOT / ".build") / "apart"
+    apart.mkdir(parents=True, exist_ok=True)
+    trainings = [(apart, without, n_steps) for without in (ALL, *SPECIALISTS)]
+    for _ in shared_out("training", train_apart, trainings, 1):
+        pass
+    lists = sorted({name for names in SETS.values() for name in names})
+    jobs = [(options.router, apart, f"{options.stage}-{name}", index) for name in lists for index in range(n_tasks)]
+    found: dict[str, list[Scores]] = {}
+    for (_, _, name, _), scores in shared_out("tasks", score, jobs):
+        found.setdefault(name.removeprefix(f"{options.stage}-"), []).append(scores)
+    rows, domains, unseen = method_rows(found), domain_rows(found), unseen_rows(found)
+    figures: dict[str, float] = {"tasks_per_list": n_tasks}
+    figures |= {f"{row['kind']}_{row['method']}": row["accuracy"] for row in rows}
+    for kind, names in SETS.items():
+        gains = [e["with_evidence"] - e["with_evidence_without_experts"] for name in names for e in found[name]]
+        figures[f"{kind}_experts_gain"] = sum(gains) / len(gains)
     figures["inside_experts_gain"] = sum(figures[f"{kind}_experts_gain"] for kind in KINDS) / len(KINDS)
     everything = [each for scores in found.values() for each in scores]
-    passes = {
-        method: sum(each[f"forwards {method}"] + each[f"backwards {method}"] for each in everything) / len(everything)
-        for method in (*ROUTED, "solver")
-    }
-    figures["forward_ratio_to_solver"] = passes["no_adapt"] / passes["solver"]
-    figures |= {f"passes_{method}": number for method, number in passes.items()}
-    gradients = {m: sum(each[f"backwards {m}"] for each in everything) for m in ("refined", "solver")}
-    figures["gradient_ratio_refined_to_solver"] = gradients["refined"] / gradients["solver"]
+
+    def passes(method: str, *directions: str) -> float:
+        return sum(each[f"{way} {method}"] for each in everything for way in directions) / len(everything)
+
+    for method in (*ROUTED, "solver"):
+        figures[f"passes_{method}"] = passes(method, "forwards", "backwards")
+    figures["forward_ratio_to_solver"] = figures["passes_no_adapt"] / figures["passes_solver"]
+    figures["gradient_ratio_refined_to_solver"] = passes("refined", "backwards") / passes("solver", "backwards")
+    figures["domains_below_best_by_support"] = sum(row["difference"] + row["half"] < 0 for row in domains)
+    for label, figure in (("with_evidence", ""), ("no_adapt", "_no_adapt")):
+        shares = [row["recovered"] for row in unseen if row["mode"] == label and row["gain"] > LEAST_GAIN]
+        figures[f"unseen_sources_counted{figure}"] = len(shares)
+        if shares:
+            figures[f"unseen_source_recovered{figure}"] = sum(shares) / len(shares)
     by_list = [
         {"list": name, **{method: mean_interval([each[method] for each in some]).mean for method in METHODS}}
         for name, some in found.items()
     ]
+    per_task = [{"list": name} | {m: [each[m] for each in some] for m in PER_TASK} for name, some in found.items()]
     show("methods", rows)
     show("lists", by_list)
+    show("domains", domains)
+    show("a source that was not there in training", unseen)
     name = NAME if options.stage == "test" else f"{NAME}_validation"
-    tables = {"methods": rows, "lists": by_list}
+    tables = {"methods": rows, "lists": by_list, "domains": domains, "unseen": unseen, "tasks": per_task}
     write_result(name, figures, tables, machine(PACKAGES, 1), time.perf_counter() - begin, options.quick)
 
 

@@ -14,12 +14,11 @@ from pathlib import Path
 
 import torch
 from common import ROOT, SCRATCH, Rows, machine, show, write_result
-from signs_tasks import KINDS, LIBRARY, PACKAGES, Scores, live, shared_out, tasks, train_on_signs, trained
+from signs_tasks import KINDS, PACKAGES, Scores, live, shared_out, tasks, train_on_signs, trained, weighed
 
 from smatter.adaptation.episodes import episode_rows, prepared_support
 from smatter.adaptation.identity import Task
-from smatter.adaptation.modes import ask
-from smatter.adaptation.routing import as_mixture, encode
+from smatter.adaptation.routing import encode
 from smatter.route.router import RouterSettings
 from smatter.scores.intervals import mean_interval, paired_difference
 from smatter.train.objective import Imitation
@@ -58,25 +57,20 @@ def place(folder: Path, name: str) -> Path:
 def train(folder: Path, name: str, n_steps: int) -> float:
     """Train a candidate, if it is not there; seconds."""
     begin = time.perf_counter()
-    train_on_signs(LIBRARY, candidates(n_steps)[name], place(folder, name))
+    train_on_signs(candidates(n_steps)[name], place(folder, name))
     return time.perf_counter() - begin
 
 
 def score(folder: Path, names: tuple[str, ...], tasks_name: str, index: int) -> Scores:
     """Accuracy of every candidate on one task, in percent, without evidence and with it."""
     network = live()
-    sources = network.library.names
     episode = tasks(tasks_name).episode(index)
     queries = episode_rows(network, episode)
-    told = encode(network, Task.of(network, prepared_support(network, episode)).support, sources)
-    untold = type(told)(told.features, told.labels, None)
+    told = encode(network, Task.of(network, prepared_support(network, episode)).support, network.library.names)
     scores = {}
     for name in names:
-        router = trained(place(folder, name))
-        descriptors = router.describe(network, sources)
-        for label, encoded in ((name, untold), (f"{name}, with evidence", told)):
-            weights = ask(router, descriptors, encoded).weights
-            network.compose(as_mixture(network, weights, sources))
+        for label, with_evidence in ((name, False), (f"{name}, with evidence", True)):
+            weights = weighed(network, trained(place(folder, name)), told, with_evidence)
             scores[label] = 100 * queries.accuracy(network.features(queries.inputs))
             scores[f"entropy {label}"] = float(torch.special.entr(weights).sum(dim=1).mean())
     return scores

@@ -13,9 +13,12 @@ from common import PLAIN_PROCESS, stage
 os.environ |= PLAIN_PROCESS
 
 import torch
+from torch import Tensor
 
 from smatter.adaptation.live import LiveMixture
+from smatter.adaptation.modes import ask
 from smatter.adaptation.routers import TrainedRouter, read_router, write_router
+from smatter.adaptation.routing import Encoded, as_mixture
 from smatter.library.library import open_library
 from smatter.tasks.lists import TaskList
 from smatter.tasks.open import SHIPPED, open_list, open_suite
@@ -34,10 +37,16 @@ Scores = dict[str, float]
 
 
 @cache
-def live(folder: Path = LIBRARY) -> LiveMixture:
-    """One network of a library for each process."""
+def live(folder: Path = LIBRARY, without: str = "") -> LiveMixture:
+    """One network of a library for each process.
+
+    Args:
+        folder: the library's.
+        without: a source that is to be left out.
+    """
     torch.set_num_threads(1)
-    return LiveMixture(open_library(folder))
+    library = open_library(folder)
+    return LiveMixture(library.only(name for name in library.names if name != without))
 
 
 @cache
@@ -62,13 +71,32 @@ def shared_out(
             tick()
 
 
-def train_on_signs(library: Path, settings: MetaSettings, output: Path) -> None:
+def weighed(network: LiveMixture, router: TrainedRouter, told: Encoded, with_evidence: bool) -> Tensor:
+    """A router's weights of a network's sources; the network has them afterwards.
+
+    Args:
+        network: it may have fewer sources than the task was passed through.
+        router: without experts.
+        told: the task, with evidence.
+        with_evidence: whether the router sees it.
+    """
+    everyone, names = live().library.names, network.library.names
+    losses = None
+    if with_evidence and told.losses is not None:
+        losses = told.losses[[everyone.index(name) for name in names]]
+    encoded = Encoded(told.features, told.labels, losses)
+    weights = ask(router, router.describe(network, names), encoded).weights
+    network.compose(as_mixture(network, weights, names))
+    return weights
+
+
+def train_on_signs(settings: MetaSettings, output: Path, without: str = "") -> None:
     """A router for tasks of Signs as the frozen lists have them; goes on where it was stopped, and keeps what is done.
 
     Args:
-        library: folder of the sources.
-        settings: how; without variants, so experts would have little to learn.
+        settings: how; there are no variants, so experts would have little to learn.
         output: the router's folder.
+        without: a source that it must not know.
     """
     record = {"suite": "signs", "settings": settings.to_dict()}
     if output.exists():
@@ -76,7 +104,7 @@ def train_on_signs(library: Path, settings: MetaSettings, output: Path) -> None:
             raise SystemExit(f"{output} was trained otherwise: delete it")
         return
     suite, shifts = open_suite("signs"), (Worn(target="both", severity=5),)
-    trainee = Trainee(live(library), draw_probe(suite, shifts), settings)
+    trainee = Trainee(live(without=without), draw_probe(suite, shifts), settings)
     work = output.with_name(f"{output.name}.work")
     train_router(trainee, make_curriculum(suite, shifts, seed=settings.seed), work)
     write_router(output, trainee.finish(record))
