@@ -239,6 +239,10 @@ def commit() -> str:
     return git("rev-parse", "HEAD") + (" with changes in src" if git("status", "--porcelain", "src") else "")
 
 
+COMMIT = commit()
+"""As it was when the run began."""
+
+
 def _plain(word: str) -> str:
     """A word of a command; of a path on this machine its last part."""
     return Path(word).name if Path(word).is_absolute() else word
@@ -257,7 +261,7 @@ def write_result(
     result = {
         "name": name,
         "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_plain, sys.argv[1:])]),
-        "commit": commit(),
+        "commit": COMMIT,
         "machine": machine,
         "seconds": round(seconds, 1),
         "figures": figures,

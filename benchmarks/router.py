@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from common import ROOT, SCRATCH, Rows, machine, show, write_result
-from signs_tasks import KINDS, PACKAGES, Scores, live, shared_out, tasks, train_on_signs, trained, weighed
+from signs_tasks import KINDS, PACKAGES, Scores, by_draw, live, shared_out, tasks, train_on_signs, trained, weighed
 
 sys.path.insert(0, str(ROOT / "tools" / "sources"))
 
@@ -46,8 +46,9 @@ ROUTED = {
     "with_evidence": ModeSettings(),
     "refined": ModeSettings("gradient-free"),
 }
+WITHOUT_EXPERTS = "with_evidence_without_experts"
 METHODS = (
-    *ROUTED, "with_evidence_without_experts", "solver", "evidence_rule", "best_by_support", "best_hindsight", "uniform",
+    *ROUTED, WITHOUT_EXPERTS, "solver", "evidence_rule", "best_by_support", "best_hindsight", "uniform",
     "base",
 )  # fmt: skip
 PER_TASK = (*ROUTED, "solver", "best_hindsight")
@@ -81,7 +82,7 @@ def score(folder: Path, apart: Path, name: str, index: int) -> Scores:
     routed: dict[str, Routed] = {}
     for method, settings in ROUTED.items():
         record(method, lambda m=method, s=settings: routed.update({m: route_task(network, support, router, s)}))
-    record("with_evidence_without_experts", lambda: network.compose(routed["with_evidence"].mixture))
+    record(WITHOUT_EXPERTS, lambda: network.compose(routed["with_evidence"].mixture))
     record("solver", lambda: solve_live(network, network.rows(support), SolverSettings()))
     evidence = gather_evidence(network, network.rows(support))
     record("evidence_rule", lambda: network.compose(evidence.mixture))
@@ -125,12 +126,14 @@ def method_rows(found: Found) -> Rows:
     """Every method on every kind of task, and its paired difference to some of them."""
     rows: Rows = []
     for kind, names in SETS.items():
-        some = [each for name in names for each in found[name]]
+        n_tasks = sum(len(found[name]) for name in names)
         for method in METHODS:
-            mean = mean_interval([each[method] for each in some])
-            row = {"kind": kind, "method": method, "tasks": len(some), "accuracy": mean.mean, "half": mean.half}
-            for peer in ("solver", "evidence_rule", "uniform", "best_hindsight"):
-                against = paired_difference([each[method] for each in some], [each[peer] for each in some])
+            ours = by_draw(found, names, method)
+            mean = mean_interval(ours)
+            row = {"kind": kind, "method": method, "tasks": n_tasks, "draws": len(ours), "accuracy": mean.mean}
+            row["half"] = mean.half
+            for peer in ("solver", "evidence_rule", "uniform", "best_hindsight", WITHOUT_EXPERTS):
+                against = paired_difference(ours, by_draw(found, names, peer))
                 row |= {f"minus_{peer}": against.mean, f"minus_{peer}_half": against.half}
             rows.append(row)
     return rows
@@ -161,14 +164,17 @@ def unseen_rows(found: Found) -> Rows:
     rows: Rows = []
     for source in SPECIALISTS:
         for label in ("no_adapt", "with_evidence"):
-            keys = {case: f"{case} {label} {source}" for case in ("known", "missing", "added")}
-            some = [each for scores in found.values() for each in scores if keys["known"] in each]
-            known, missing, added = (sum(each[key] for each in some) / len(some) for key in keys.values())
-            gain = known - missing
+            keys = [f"{case} {label} {source}" for case in ("known", "missing", "added")]
+            some = [each for name in SETS["id"] for each in found[name] if keys[0] in each]
+            if not some:
+                continue
+            known, missing, added = ([each[key] for each in some] for key in keys)
+            gain, back = paired_difference(known, missing), paired_difference(added, missing)
             rows.append(
                 {
-                    "source": source, "mode": label, "tasks": len(some), "known": known, "missing": missing,
-                    "added": added, "gain": gain, "recovered": (added - missing) / gain if gain else 0.0,
+                    "source": source, "mode": label, "tasks": len(some), "known": mean_interval(known).mean,
+                    "gain": gain.mean, "gain_half": gain.half, "comes_back": back.mean, "comes_back_half": back.half,
+                    "recovered": back.mean / gain.mean if gain.mean else 0.0,
                 }
             )  # fmt: skip
     return rows
@@ -179,7 +185,7 @@ def main() -> None:
     parser.add_argument("router", type=Path, nargs="?", default=SHIPPED / "signs-router", help="its folder")
     parser.add_argument("--stage", choices=("validation", "test"), default="test")
     parser.add_argument("--quick", action="store_true", help="two tasks of each list, four steps of training")
-    parser.add_argument("--tasks", type=int, default=100, help="tasks of each list")
+    parser.add_argument("--tasks", type=int, default=100, help="tasks of each list, three quarters of it outside")
     options = parser.parse_args()
     n_tasks, n_steps = (2, 4) if options.quick else (options.tasks, APART_STEPS)
     begin = time.perf_counter()
@@ -189,7 +195,11 @@ def main() -> None:
     for _ in shared_out("training", train_apart, trainings, 1):
         pass
     lists = sorted({name for names in SETS.values() for name in names})
-    jobs = [(options.router, apart, f"{options.stage}-{name}", index) for name in lists for index in range(n_tasks)]
+    jobs = [
+        (options.router, apart, f"{options.stage}-{name}", index)
+        for name in lists
+        for index in range(-(-3 * n_tasks // 4) if name in SETS["outside"] else n_tasks)
+    ]
     found: dict[str, list[Scores]] = {}
     for (_, _, name, _), scores in shared_out("tasks", score, jobs):
         found.setdefault(name.removeprefix(f"{options.stage}-"), []).append(scores)
@@ -197,7 +207,7 @@ def main() -> None:
     figures: dict[str, float] = {"tasks_per_list": n_tasks}
     figures |= {f"{row['kind']}_{row['method']}": row["accuracy"] for row in rows}
     for kind, names in SETS.items():
-        gains = [e["with_evidence"] - e["with_evidence_without_experts"] for name in names for e in found[name]]
+        gains = [each["with_evidence"] - each[WITHOUT_EXPERTS] for name in names for each in found[name]]
         figures[f"{kind}_experts_gain"] = sum(gains) / len(gains)
     figures["inside_experts_gain"] = sum(figures[f"{kind}_experts_gain"] for kind in KINDS) / len(KINDS)
     everything = [each for scores in found.values() for each in scores]

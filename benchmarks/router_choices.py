@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 from common import ROOT, SCRATCH, Rows, machine, show, write_result
-from signs_tasks import KINDS, PACKAGES, Scores, live, shared_out, tasks, train_on_signs, trained, weighed
+from signs_tasks import KINDS, PACKAGES, Scores, by_draw, live, shared_out, tasks, train_on_signs, trained, weighed
 
 from smatter.adaptation.episodes import episode_rows, prepared_support
 from smatter.adaptation.identity import Task
@@ -39,6 +39,7 @@ ROUTERS = {
 IMITATIONS = {"distilled from the solver": Imitation(weights=0.5)}
 ANOTHER_SEED = "another seed"
 FORMS = (1, 2, 5, "noise")
+"""The last two are the same tasks, with other labels."""
 
 
 def candidates(n_steps: int) -> dict[str, MetaSettings]:
@@ -55,10 +56,9 @@ def place(folder: Path, name: str) -> Path:
 
 
 def train(folder: Path, name: str, n_steps: int) -> float:
-    """Train a candidate, if it is not there; seconds."""
-    begin = time.perf_counter()
+    """Train a candidate, if it is not there; the seconds that it took."""
     train_on_signs(candidates(n_steps)[name], place(folder, name))
-    return time.perf_counter() - begin
+    return float(trained(place(folder, name)).record["seconds"])
 
 
 def score(folder: Path, names: tuple[str, ...], tasks_name: str, index: int) -> Scores:
@@ -92,21 +92,24 @@ def main() -> None:
     seconds = {name: spent for (_, name, _), spent in shared_out("training", train, jobs, 1)}
     lists = [f"{kind}-{form}" for kind in KINDS for form in FORMS]
     work = [(folder, names, f"validation-{name}", index) for name in lists for index in range(n_tasks)]
-    found = [(name, scores) for (_, _, name, _), scores in shared_out("tasks", score, work)]
+    found: dict[str, list[Scores]] = {}
+    for (_, _, name, _), scores in shared_out("tasks", score, work):
+        found.setdefault(name.removeprefix("validation-"), []).append(scores)
     rows: Rows = []
     figures: dict[str, float] = {"tasks_per_list": n_tasks, "steps": n_steps}
     for name in names:
         for suffix in ("", ", with evidence"):
-            label, plain = name + suffix, PLAIN + suffix
-            against = paired_difference([each[label] for _, each in found], [each[plain] for _, each in found])
+            label = name + suffix
+            ours = by_draw(found, lists, label)
+            against = paired_difference(ours, by_draw(found, lists, PLAIN + suffix))
             row = {"candidate": name, "evidence": bool(suffix), "training_s": seconds[name]}
             for kind in (*KINDS, "noise"):
-                row[kind] = mean_interval([each[label] for of, each in found if f"-{kind}" in of]).mean
-            mean = mean_interval([each[label] for _, each in found])
-            entropy = mean_interval([each[f"entropy {label}"] for _, each in found])
-            row |= {"all": mean.mean, "entropy": entropy.mean, "minus_plain": against.mean, "half": against.half}
+                some = [each for each in lists if kind in each]
+                row[kind] = mean_interval(by_draw(found, some, label)).mean
+            entropy = mean_interval(by_draw(found, lists, f"entropy {label}")).mean
+            figures[label] = mean_interval(ours).mean
+            row |= {"all": figures[label], "entropy": entropy, "minus_plain": against.mean, "half": against.half}
             rows.append(row)
-            figures[label] = mean.mean
     show("candidates", rows)
     tables = {"candidates": rows, "settings": {name: asdict(each) for name, each in candidates(n_steps).items()}}
     write_result(NAME, figures, tables, machine(PACKAGES, 1), time.perf_counter() - begin, options.quick)

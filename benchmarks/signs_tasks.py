@@ -1,7 +1,8 @@
 """What the benchmarks on Signs share: a network and lists for each process, and tasks shared out over two processes."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from multiprocessing import get_context
@@ -36,7 +37,6 @@ N_PROCESSES = 2
 Scores = dict[str, float]
 
 
-@cache
 def live(folder: Path = LIBRARY, without: str = "") -> LiveMixture:
     """One network of a library for each process.
 
@@ -44,6 +44,11 @@ def live(folder: Path = LIBRARY, without: str = "") -> LiveMixture:
         folder: the library's.
         without: a source that is to be left out.
     """
+    return _live(folder, without)
+
+
+@cache
+def _live(folder: Path, without: str) -> LiveMixture:
     torch.set_num_threads(1)
     library = open_library(folder)
     return LiveMixture(library.only(name for name in library.names if name != without))
@@ -71,6 +76,21 @@ def shared_out(
             tick()
 
 
+def by_draw(found: Mapping[str, Sequence[Scores]], lists: Sequence[str], key: str) -> list[float]:
+    """Values of some lists, averaged over tasks of the same kind and number: these may be the same draw, changed.
+
+    Args:
+        found: scores of each list's tasks.
+        lists: names such as "ood-5"; those of a kind must be of the same length.
+        key: which score.
+    """
+    kinds: dict[str, list[Sequence[Scores]]] = {}
+    for name in lists:
+        kinds.setdefault(name.split("-")[0], []).append(found[name])
+    draws = [draw for columns in kinds.values() for draw in zip(*columns, strict=True)]
+    return [sum(each[key] for each in draw) / len(draw) for draw in draws]
+
+
 def weighed(network: LiveMixture, router: TrainedRouter, told: Encoded, with_evidence: bool) -> Tensor:
     """A router's weights of a network's sources; the network has them afterwards.
 
@@ -85,6 +105,7 @@ def weighed(network: LiveMixture, router: TrainedRouter, told: Encoded, with_evi
     if with_evidence and told.losses is not None:
         losses = told.losses[[everyone.index(name) for name in names]]
     encoded = Encoded(told.features, told.labels, losses)
+    router.check_fits(network)
     weights = ask(router, router.describe(network, names), encoded).weights
     network.compose(as_mixture(network, weights, names))
     return weights
@@ -98,13 +119,17 @@ def train_on_signs(settings: MetaSettings, output: Path, without: str = "") -> N
         output: the router's folder.
         without: a source that it must not know.
     """
-    record = {"suite": "signs", "settings": settings.to_dict()}
+    network, told = live(without=without), settings.to_dict()
     if output.exists():
-        if read_router(output).record.get("settings") != record["settings"]:
+        kept = read_router(output)
+        digests = network.library.manifest.digests
+        if told | kept.record["settings"] != told or kept.sources != {name: digests[name] for name in digests}:
             raise SystemExit(f"{output} was trained otherwise: delete it")
         return
+    begin = time.perf_counter()
     suite, shifts = open_suite("signs"), (Worn(target="both", severity=5),)
-    trainee = Trainee(live(without=without), draw_probe(suite, shifts), settings)
+    trainee = Trainee(network, draw_probe(suite, shifts), settings)
     work = output.with_name(f"{output.name}.work")
     train_router(trainee, make_curriculum(suite, shifts, seed=settings.seed), work)
-    write_router(output, trainee.finish(record))
+    seconds = time.perf_counter() - begin
+    write_router(output, trainee.finish({"suite": "signs", "settings": told, "seconds": seconds}))

@@ -22,7 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_leaves_a_page_tasks_a_library_and_a_model(folder: Path) -> None:
     from transformers import AutoModel
 
-    assert {path.name for path in folder.iterdir()} == {"index.html", "library", "model", "tasks"}
+    assert {path.name for path in folder.iterdir()} == {"index.html", "library", "model", "router", "tasks"}
     text = (folder / "index.html").read_text()
     library = open_library(folder / "library")
     assert all(name in text for name in (*TASKS, *library.names))
@@ -33,8 +33,8 @@ def test_it_leaves_a_page_tasks_a_library_and_a_model(folder: Path) -> None:
 
 def test_its_tasks_have_classes_that_no_source_has_seen() -> None:
     suite = open_suite("signs")
-    for domains in TASKS.values():
-        names = draw_task(suite, domains, 0).class_names
+    for task, domains in TASKS.items():
+        names = draw_task(suite, task, 0).class_names
         tested = {each.name for name in domains for each in suite.classes(suite.domain(name), "test")}
         assert {name.split(": ")[-1] if len(domains) > 1 else name for name in names} <= tested
 

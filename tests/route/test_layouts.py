@@ -9,7 +9,7 @@ from smatter.route.layouts import Layout, LowRank, Masked, Matrix
 LAYOUTS = {
     "groups": Masked(torch.tensor([0, 0, 1, 2, 1, 2, 2, 3, 3, 4] * 3)),
     "elements": Masked(torch.arange(30)),
-    "components": LowRank(30, (Matrix(2, 4, 3), Matrix(15, 3, 5)), 2),
+    "components": LowRank(40, (Matrix(2, 4, 3), Matrix(15, 3, 5)), 2),
 }
 
 
@@ -62,7 +62,10 @@ def test_experts_of_any_units_keep_their_share_and_what_they_learnt(name: str, s
     experts = Experts(layout, 3, torch.Generator().manual_seed(0))
     with torch.no_grad():
         experts.values.copy_(random_values(layout, 5))
+        experts.logits[0] = -9.0
+        experts.logits[0, 0] = 9.0
     fixed = experts.fixed(share)
+    assert not fixed.masks[0, 1:].any()  # what has closed stays closed, though there may be room
     assert fixed.fits(layout)
     shares = fixed.shares(layout)
     assert bool((shares[:-1] <= share + 1e-6).all()) and float(shares[-1]) <= 3 * share + 1e-6

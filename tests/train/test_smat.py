@@ -5,6 +5,7 @@ chosen on test tasks.
 """
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +14,9 @@ import smatter
 from smatter.adaptation.episodes import prepared_support
 from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.modes import ModeSettings, route_task
-from smatter.adaptation.routers import TrainedRouter
+from smatter.adaptation.network_loss import GateLoss, ResidualLoss
+from smatter.adaptation.routers import TrainedRouter, read_router, write_router
+from smatter.compose.mixture import Mixture
 from smatter.library.library import Library
 from smatter.route.router import RouterSettings
 from smatter.tasks.episode import Episode
@@ -34,9 +37,9 @@ def base_alone(tiny_library: Library) -> Library:
     return tiny_library.only(())
 
 
-def make_trainee(library: Library, suite: Suite, units: str = "elements") -> Trainee:
+def make_trainee(library: Library, suite: Suite, units: str = "elements", share: float = SHARE) -> Trainee:
     router = RouterSettings(width=8, n_experts=3, units=units, rank=2)  # type: ignore[arg-type]
-    settings = MetaSettings(router, 6, 2, expert_share=SHARE, tightening=0.01, delta_rate=0.02, warm_up=0.01)
+    settings = MetaSettings(router, 6, 2, expert_share=share, tightening=0.01, delta_rate=0.02, warm_up=0.01)
     return Trainee(LiveMixture(library), draw_probe(suite), settings)
 
 
@@ -92,6 +95,38 @@ def test_the_order_of_classes_and_examples_does_not_matter(
     one, other = (smatter.adapt(base_alone, each, smat, settings) for each in (support, moved))
     assert one.routed and other.routed and one.routed.experts == other.routed.experts
     assert len(set(one.routed.experts)) > 1  # there is something to depend on
+
+
+@pytest.mark.parametrize("units", ["groups", "components"])
+def test_other_units_can_be_kept_and_tuned(base_alone: Library, tiny_suite: Suite, units: str, tmp_path: Path) -> None:
+    trainee = make_trainee(base_alone, tiny_suite, units, share=0.5)
+    assert trainee.experts
+    with torch.no_grad():
+        trainee.experts.values.normal_(std=0.1, generator=torch.Generator().manual_seed(0))
+    write_router(tmp_path / "router", trainee.finish({}))
+    router, live = read_router(tmp_path / "router"), LiveMixture(base_alone)
+    router.check_fits(live)
+    support = some_support(base_alone, tiny_suite)
+    routed = route_task(live, support, router, ModeSettings("gradient-based", evidence=False, n_steps=3, tune="mask"))
+    assert routed.residual and routed.losses[-1] < routed.losses[0]
+
+
+@pytest.mark.parametrize("units", ["groups", "elements", "components"])
+def test_the_gradient_in_the_gates_is_that_of_the_loss(base_alone: Library, tiny_suite: Suite, units: str) -> None:
+    trainee = make_trainee(base_alone, tiny_suite, units)
+    live, layout = trainee.live, trainee.layout
+    assert layout
+    generator = torch.Generator().manual_seed(0)
+    values = 0.1 * torch.randn(len(layout.unit_of), generator=generator)
+    masks = torch.rand(2, int(layout.unit_of.max()) + 1, generator=generator)
+    rows = live.rows(some_support(base_alone, tiny_suite))
+    loss = GateLoss(ResidualLoss(live, rows, Mixture.of({"s0": 1.0})), layout, values, masks)
+    point, step = torch.tensor([[0.3, 0.4]]), 2e-2
+    gradient = loss.evaluate(point).gradient[0]
+    for gate in range(2):
+        away = step * torch.eye(2)[gate]
+        slope = (loss.value(point + away) - loss.value(point - away)) / (2 * step)
+        assert float(gradient[gate]) == pytest.approx(float(slope), rel=0.05, abs=1e-3)
 
 
 @pytest.mark.parametrize("tune", ["experts", "mask", "modules"])

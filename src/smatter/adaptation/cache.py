@@ -25,7 +25,7 @@ from smatter.library.writing import write_file
 MAX_BYTES = 1_000_000_000
 """Beyond it, results not used for longest are deleted."""
 
-FORMAT = 1
+FORMAT = 2
 """Raised when results of earlier versions must not be found any more."""
 
 

@@ -24,6 +24,7 @@ from smatter.algebra.simplex import hard_mask
 from smatter.compose.mixture import Mixture
 from smatter.compose.residual import Residual
 from smatter.errors import InvalidSettings
+from smatter.route.experts import used
 from smatter.route.private import noise_scale, release
 from smatter.route.router import Routing
 from smatter.route.summary import ClassStatistics
@@ -32,9 +33,6 @@ from smatter.tasks.support import Support
 
 Mode = Literal["no-adapt", "gradient-free", "gradient-based"]
 Tuned = Literal["experts", "mask", "modules"]
-
-SMALLEST_EXPERT = 0.02
-"""An expert with less weight is left to the null expert: every expert that is used adds to what is corrected."""
 
 N_RESAMPLES = 20
 """Of the examples, to see how much the weights depend on them."""
@@ -148,13 +146,15 @@ def route_task(
         evidence = Evidence.of(sources, encoded.losses, settings.temperature)
     descriptors = None if trained is None else trained.describe(live, sources)
 
-    def word(encoded: Encoded) -> Routing:
+    def word(encoded: Encoded) -> tuple[Routing, Tensor]:
+        """What is said of a task, and the weights within the limit."""
         if trained is None or descriptors is None:
-            return _by_evidence(sources, encoded, settings)
-        return ask(trained, descriptors, encoded)
+            routing = _by_evidence(sources, encoded, settings)
+        else:
+            routing = ask(trained, descriptors, encoded)
+        return routing, _limited(routing.weights.double(), settings.max_sources)
 
-    routing = word(encoded)
-    weights = _limited(routing.weights.double(), settings.max_sources)
+    routing, weights = word(encoded)
     flat = FlatView(live)
     vector = torch.zeros(flat.n_parameters)
     if trained is not None and trained.experts:
@@ -185,7 +185,7 @@ def route_task(
         mixture, residual, evidence,
         {} if trained is None else dict(zip(trained.probe.names, routing.attention.tolist(), strict=True)),
         tuple(routing.experts.tolist()), tuple(losses), tuple(tuple(each.tolist()) for each in path),
-        _spread(encoded, word), tuple(notes),
+        _spread(encoded, lambda resampled: word(resampled)[1]), tuple(notes),
     )  # fmt: skip
 
 
@@ -208,8 +208,7 @@ def ask(trained: TrainedRouter, descriptors: Tensor, encoded: Encoded) -> Routin
     )
     weights = routing.weights.new_zeros(len(routing.weights), len(descriptors))
     weights[:, usable] = routing.weights
-    experts = torch.where(routing.experts < SMALLEST_EXPERT, 0.0, routing.experts)
-    return replace(routing, weights=weights, experts=experts)
+    return replace(routing, weights=weights, experts=used(routing.experts))
 
 
 def _private(
@@ -231,7 +230,7 @@ def _private(
     return Routed(mixture, None, None, {}, (), (), (tuple(weights[0].tolist()),), (), (note,), True)
 
 
-def _spread(encoded: Encoded, word: Callable[[Encoded], Routing]) -> tuple[float, ...]:
+def _spread(encoded: Encoded, weigh: Callable[[Encoded], Tensor]) -> tuple[float, ...]:
     """Standard deviation of each source's mean weight over resampled examples; no pass of the network.
 
     Empty where a class has one example, of which no other can be drawn.
@@ -239,7 +238,7 @@ def _spread(encoded: Encoded, word: Callable[[Encoded], Routing]) -> tuple[float
     if int(torch.bincount(encoded.labels).min()) < 2:
         return ()
     generator = torch.Generator().manual_seed(0)
-    rows = [word(encoded.resampled(generator)).weights.double().mean(dim=0) for _ in range(N_RESAMPLES)]
+    rows = [weigh(encoded.resampled(generator)).mean(dim=0) for _ in range(N_RESAMPLES)]
     return tuple(torch.stack(rows).std(dim=0).tolist())
 
 
@@ -247,7 +246,7 @@ def _by_evidence(sources: Sequence[str], encoded: Encoded, settings: ModeSetting
     assert encoded.losses is not None
     evidence = Evidence.of(sources, encoded.losses, settings.temperature)
     weights = torch.tensor([evidence.weights], dtype=torch.float64)
-    return Routing(weights, weights.log(), torch.zeros(0), torch.zeros(0), torch.ones(()))
+    return Routing(weights, weights.log(), torch.zeros(0), torch.zeros(1), torch.zeros(0), torch.ones(()))
 
 
 def _limited(weights: Tensor, max_sources: int | None) -> Tensor:

@@ -144,6 +144,8 @@ def _adapted(
     if output is not None:
         _check_output(output, replace)
     if report is not None:
+        if output is not None and report.resolve() == output.resolve():
+            raise InvalidSettings(f"recipe and page cannot both be {report}: give two names")
         _check_report(report, replace)
         if isinstance(settings, ModeSettings) and settings.epsilon is not None:
             raise InvalidSettings("a page tells more than private weights may: leave out --report or --private")
@@ -183,8 +185,13 @@ def _check_output(output: Path, replace: bool) -> None:
 
 
 def _check_report(report: Path, replace: bool) -> None:
-    if (report.exists() or report.is_symlink()) and not (report.is_file() and report.suffix == ".html" and replace):
-        raise AlreadyExists(f"{report} exists already; choose another name, or say --replace for a page")
+    from smatter.report.page import is_page
+
+    if report.exists() or report.is_symlink():
+        if not is_page(report):
+            raise AlreadyExists(f"{report} exists and is no page of Smatter's; choose another name")
+        if not replace:
+            raise AlreadyExists(f"{report} exists already; choose another name, or say --replace")
     _check_parent(report)
 
 

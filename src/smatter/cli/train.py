@@ -32,7 +32,7 @@ def train(
     steps: Annotated[int, typer.Option(metavar="N", min=1, max=1_000_000, help="Steps, at most.")] = 600,
     experts: Annotated[int, typer.Option(metavar="M", min=0, max=64, help="Residual experts.")] = 0,
     expert_share: Annotated[
-        float, typer.Option(metavar="SHARE", help="Share of the parameters that an expert may change.")
+        float, typer.Option(metavar="SHARE", help="Share of the change that an expert may use.")
     ] = 0.25,
     units: Annotated[
         Literal["groups", "elements", "components"],
@@ -48,10 +48,11 @@ def train(
     weight_map: Annotated[
         Literal["softmax", "sparsemax", "entmax"], typer.Option("--map", help="How scores become weights.")
     ] = "softmax",
+    entropy: Annotated[float, typer.Option(metavar="PRICE", min=0, help="Price of using many sources at once.")] = 0.0,
     distill: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="WHAT=PRICE", help="Price of weights, experts or predictions unlike the solver's. Repeatable; slow."
+            metavar="WHAT=PRICE", help="Price of weights, experts or predictions unlike a teacher's. Repeatable; slow."
         ),
     ] = None,
     shift: Shifts = None,
@@ -90,7 +91,9 @@ def train(
     torch.set_num_threads(1)
     logging.set_verbosity_error()
     router = RouterSettings(pooling, weight_map=weight_map, tying=tying, n_experts=experts, units=units, rank=rank)
-    settings = MetaSettings(router, steps, imitation=_imitation(distill), expert_share=expert_share, seed=seed)
+    settings = MetaSettings(
+        router, steps, imitation=_imitation(distill), entropy=entropy, expert_share=expert_share, seed=seed
+    )
     curriculum = make_curriculum(examples, shifts, variants, seed=seed)
     begin = time.perf_counter()
     trainee = Trainee(LiveMixture(library), draw_probe(examples, shifts), settings)
@@ -120,7 +123,7 @@ def train(
     if outcome.validation:
         record["validation"] = vars(outcome.validation)
     if trainee.experts:
-        record["expert_shares"] = trainee.experts.fixed(expert_share).shares(trainee.layout).tolist()
+        record["expert_shares"] = trainee.experts.fixed(expert_share).shares(trainee.experts.layout).tolist()
     write_router(output, trainee.finish(record), replace)
     seconds = time.perf_counter() - begin
     show({"output": str(output), "seconds": seconds, **record}, as_json, lambda: _tell(output, record, seconds))
@@ -133,13 +136,20 @@ def _imitation(texts: list[str] | None) -> "Imitation":
     prices = {}
     for text in texts or ():
         what, _, price = text.partition("=")
-        try:
-            prices[what] = {"weights": 0, "experts": 0, "predictions": 0}[what] + float(price)
-        except (KeyError, ValueError):
+        if what not in ("weights", "experts", "predictions") or not _is_number(price):
             raise InvalidSettings(
                 f"--distill {text} is not WHAT=PRICE: say weights=0.5, experts=0.5 or predictions=0.3"
-            ) from None
+            )
+        prices[what] = float(price)
     return Imitation(**prices)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _tell(output: Path, record: dict[str, Any], seconds: float) -> None:
@@ -150,6 +160,6 @@ def _tell(output: Path, record: dict[str, Any], seconds: float) -> None:
             f"{found['accuracy_with_evidence']:.1%} with evidence"
         )
     if shares := record.get("expert_shares"):
-        print(f"experts change {', '.join(f'{share:.0%}' for share in shares[:-1])}, together {shares[-1]:.0%}")
+        print(f"experts use {', '.join(f'{share:.0%}' for share in shares[:-1])}, together {shares[-1]:.0%}")
     print(f"wrote {output}; to use it:")
     print(f"  smatter adapt LIB SUPPORT --router {output}")

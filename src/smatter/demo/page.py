@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from smatter.adaptation.adapt import Adapted
 from smatter.library.check import Report
 from smatter.library.library import Library
 from smatter.report import page
+from smatter.report.adapted import diagnostic_parts
 from smatter.report.pictures import contact_sheet
 from smatter.tasks.episode import Episode
 
@@ -19,22 +21,44 @@ class Story:
     Args:
         domains: titles of the domains that its classes are from.
         is_held_out: whether no source has seen these domains.
-        weights: of each source, by the solver.
-        accuracies: share of the queries named, by each source alone, their average, evidence and the solver.
-        seconds: that the solver took.
+        weights: of each source, by the router.
+        accuracies: share of the queries named, by router, solver, evidence, the average, and each source alone.
+        likeness: how much it is like each group of the router's probe set.
+        experts: weight of each residual expert; the rest is the null expert's.
+        seconds: that the router took, with a pass of each source.
+        solver_seconds: that the solver took.
     """
 
     domains: tuple[str, ...]
     is_held_out: bool
     weights: dict[str, float]
     accuracies: dict[str, float]
+    likeness: dict[str, float]
+    experts: tuple[float, ...]
     seconds: float
+    solver_seconds: float
 
 
 def make_page(
-    folder: str, library: Library, report: Report, stories: Mapping[str, Story], episodes: Mapping[str, Episode]
+    folder: str,
+    library: Library,
+    report: Report,
+    stories: Mapping[str, Story],
+    episodes: Mapping[str, Episode],
+    name_explained: str,
+    explained: Adapted,
 ) -> str:
-    """All of it on one page that needs no network."""
+    """All of it on one page that needs no network.
+
+    Args:
+        folder: where the page and the rest are.
+        library: the sources.
+        report: what was found in it.
+        stories: of each task.
+        episodes: the tasks.
+        name_explained: one of them.
+        explained: its model, to be looked into.
+    """
     assert report.similarity is not None
     cosines = dict(zip(report.similarity.names, report.similarity.overall_cosine, strict=True))
     shelf = [
@@ -48,18 +72,26 @@ def make_page(
     weights: list[list[str | float]] = [
         [name, *(story.weights[source] for source in library.names)] for name, story in stories.items()
     ]
+    experts: list[list[str | float]] = [
+        [name, _likest(story.likeness), *story.experts, max(0.0, 1 - sum(story.experts))]
+        for name, story in stories.items()
+    ]
+    n_experts = len(next(iter(stories.values())).experts)
     methods = next(iter(stories.values())).accuracies
     accuracies: list[list[str | float]] = [
         [name, *(story.accuracies[method] for method in methods)] for name, story in stories.items()
     ]
     n_queries = sum(len(episode.query) for episode in episodes.values())
-    seconds = max(story.seconds for story in stories.values())
+    seconds, solver_seconds = (
+        max(getattr(story, field) for story in stories.values()) for field in ("seconds", "solver_seconds")
+    )
     commands = "\n".join(
         f"smatter {line}"
         for line in (
             "suite show signs",
             "library check library",
-            "adapt library tasks/thai/support -o thai.safetensors",
+            "adapt library tasks/thai/support --router router -o thai.safetensors",
+            "adapt library tasks/mixed/support --router router --mode gradient-free --report mixed.html",
             "solve library tasks/mixed/support",
             "suite task signs --split test --role ood -o another",
             "compose library --weights latin=.5,syllables=.5 -o mine",
@@ -68,24 +100,41 @@ def make_page(
     return page.page(
         "A shelf of checkpoints, and tasks that nobody trained on",
         "A base network learnt from twelve domains of signs, and specialists went on from it on some of them each. "
-        "Below are tasks with classes that none of them has seen. The solver mixes the weights of the networks until "
-        "each labelled example is recognised from the others; the mixture is one network of the same size.",
+        "Below are tasks with classes that none of them has seen. A router, trained once, says from a few labelled "
+        "examples how to mix the weights of the networks; the mixture is one network of the same size. The solver "
+        "finds weights from nothing, with gradients, until each example is recognised from the others.",
         page.section(
             "What is known of each task",
-            "All that the solver sees: a row of labelled examples for each of five classes.",
+            "All that router and solver see: a row of labelled examples for each of five classes.",
             page.pictures(sheets, 150),
         ),
         page.section(
-            "What the solver makes of it",
-            f"Weights of the sources, found in at most {seconds:.1f} s on one core.",
+            "What the router makes of it",
+            f"Weights of the sources. The router says them within {seconds:.1f} s on one core, and has passed the "
+            f"examples through each source once by then; the solver takes up to {solver_seconds:.0f} s.",
             page.table(["task", *library.names], weights),
         ),
         page.section(
+            "What it finds them like, and who corrects the mixture",
+            "The router compares the examples with a few pictures of each domain that it knows. Residual experts "
+            "correct parameters after mixing; they have learnt from renderings that no source has seen, such as "
+            "negatives. The null expert corrects nothing.",
+            page.table(
+                ["task", "is like", *(f"expert {number}" for number in range(1, n_experts + 1)), "null expert"], experts
+            ),
+        ),
+        page.section(
             "How well that names the rest",
-            f"Share of {n_queries} other pictures of these classes that are named correctly: by each source alone, by "
-            "the plain average of all, by evidence routing, which needs no gradient, and by the solver. Nobody knows "
+            f"Share of {n_queries} other pictures of these classes that are named correctly: by the router, told how "
+            "each source does, and after one pass of the base alone; by the solver; by evidence routing, which needs "
+            "no gradient and no training; by the plain average of all sources, and by each of them alone. Nobody knows "
             "beforehand which source is best.",
             page.table(["task", *methods], accuracies),
+        ),
+        page.section(
+            f"A closer look: {name_explained}",
+            "The weights that the router gave, refined by Frank-Wolfe steps on the examples.",
+            *diagnostic_parts(explained),
         ),
         page.section(
             "The shelf",
@@ -94,11 +143,16 @@ def make_page(
         ),
         page.section(
             "Go on from here",
-            f"In {folder}, tasks holds what is shown here as folders of pictures, library the sources, and model the "
-            "mixture for handwriting, a checkpoint that AutoModel loads.",
+            f"In {folder}, tasks holds what is shown here as folders of pictures, library the sources, router the "
+            "router, and model the mixture for handwriting, a checkpoint that AutoModel loads.",
             page.code(commands),
         ),
     )
+
+
+def _likest(likeness: Mapping[str, float]) -> str:
+    best = sorted(likeness.items(), key=lambda pair: -pair[1])[:2]
+    return ", ".join(f"{name} {share:.0%}" for name, share in best)
 
 
 def _support(episode: Episode) -> bytes:

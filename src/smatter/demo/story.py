@@ -1,13 +1,19 @@
 """`smatter demo`: the shipped library meets tasks that nobody trained on."""
 
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+from smatter.adaptation.adapt import Adapted
 from smatter.adaptation.episodes import episode_rows
+from smatter.adaptation.identity import Task
 from smatter.adaptation.live import LiveMixture
-from smatter.adaptation.solver import NetworkSolution, SolverSettings, solve_live
+from smatter.adaptation.modes import ModeSettings, Routed, route_task
+from smatter.adaptation.routers import TrainedRouter, read_router
+from smatter.adaptation.solver import SolverSettings, solve_live
 from smatter.compose.mixture import Mixture
+from smatter.compose.residual import Residual
 from smatter.demo.page import Story, make_page
 from smatter.library.check import check_library
 from smatter.library.export import export
@@ -19,6 +25,8 @@ from smatter.tasks.export import support_of, write_task
 from smatter.tasks.lists import TaskList
 from smatter.tasks.open import SHIPPED, open_suite
 from smatter.tasks.sampler import Sampler, SamplerSettings
+from smatter.tasks.shifts.catalogue import Shift
+from smatter.tasks.shifts.renderings import Inverted
 from smatter.tasks.shifts.wear import Worn
 from smatter.tasks.suite import Suite
 
@@ -28,10 +36,17 @@ TASKS: dict[str, tuple[str, ...]] = {
     "thai": ("thai",),
     "faces": ("emoji-faces",),
     "mixed": ("kana", "icons-line", "emoji-kinds"),
+    "negatives": ("thai",),
 }
-"""Domains of each task; the third and fourth are from domains that no source has seen at all."""
+"""Domains of each task; thai, faces and negatives are from domains that no source has seen at all."""
 
-N_SHOTS, N_QUERIES, WEAR = 5, 15, 5
+N_SHOTS, N_QUERIES = 5, 15
+WORN = Worn("both", 5)
+RENDERED: dict[str, tuple[Shift, ...]] = {"negatives": (Inverted("both"),)}
+"""What is done to the pictures of a task, beside wear."""
+
+EXPLAINED, REFINEMENT = "mixed", ModeSettings("gradient-free", n_steps=6)
+"""The task that the page looks into, and how it is refined there."""
 
 
 def is_demo(folder: Path) -> bool:
@@ -40,7 +55,7 @@ def is_demo(folder: Path) -> bool:
 
 
 def run(folder: Path, seed: int, progress: Callable[[int], None]) -> dict[str, Story]:
-    """Adapt the library to every task, write the tasks, one model and index.html; the folder appears when all is done.
+    """Adapt the library to every task, write the tasks, a model and index.html; the folder appears when all is done.
 
     Args:
         folder: must not exist, be empty, or hold an earlier demonstration, which is replaced.
@@ -50,24 +65,27 @@ def run(folder: Path, seed: int, progress: Callable[[int], None]) -> dict[str, S
     suite = open_suite("signs")
     with new_folder(folder, replace=is_demo(folder)) as work:
         shutil.copytree(SHIPPED / "signs-library", work / "library")
+        shutil.copytree(SHIPPED / "signs-router", work / "router")
         (work / "tasks").mkdir()
-        library = open_library(work / "library")
+        library, router = open_library(work / "library"), read_router(work / "router")
         live = LiveMixture(library)
         stories, episodes = {}, {}
         for name, domains in TASKS.items():
-            episodes[name] = draw_task(suite, domains, seed)
+            episodes[name] = draw_task(suite, name, seed)
             write_task(work / "tasks" / name, episodes[name])
-            stories[name], solution = _adapt(live, suite, episodes[name], domains)
+            stories[name], routed = _adapt(live, suite, router, episodes[name], domains)
             if name == "handwriting":
-                export(library, solution.recipe, work / "model")
+                export(library, library.recipe(routed.mixture, routed.residual), work / "model")
             progress(1)
-        report = check_library(library)
-        (work / "index.html").write_text(make_page(folder.name, library, report, stories, episodes), encoding="utf-8")
+        report, explained = check_library(library), _explained(live, router, episodes[EXPLAINED])
+        text = make_page(folder.name, library, report, stories, episodes, EXPLAINED, explained)
+        (work / "index.html").write_text(text, encoding="utf-8")
     return stories
 
 
-def draw_task(suite: Suite, domains: tuple[str, ...], seed: int) -> Episode:
+def draw_task(suite: Suite, name: str, seed: int) -> Episode:
     """Five classes of the test split, which no source has seen, in worn pictures."""
+    domains = TASKS[name]
     settings = SamplerSettings(
         split="test",
         role=suite.domain(domains[0]).role,
@@ -76,32 +94,49 @@ def draw_task(suite: Suite, domains: tuple[str, ...], seed: int) -> Episode:
         n_domains=(len(domains), len(domains)),
         domains=domains,
     )
-    return TaskList("demo", Sampler(suite, settings, seed), 1, (Worn("both", WEAR),)).episode(0)
+    return TaskList("demo", Sampler(suite, settings, seed), 1, (*RENDERED.get(name, ()), WORN)).episode(0)
 
 
 def _adapt(
-    live: LiveMixture, suite: Suite, episode: Episode, domains: tuple[str, ...]
-) -> tuple[Story, NetworkSolution]:
-    library, support = live.library, support_of(episode)
+    live: LiveMixture, suite: Suite, router: TrainedRouter, episode: Episode, domains: tuple[str, ...]
+) -> tuple[Story, Routed]:
+    library, support = live.library, Task.of(live, support_of(episode)).support
     solution = solve_live(live, live.rows(support), SolverSettings())
+    one_pass = route_task(live, support, router, ModeSettings(evidence=False))
+    begin = time.perf_counter()
+    routed = route_task(live, support, router, ModeSettings())
+    seconds = time.perf_counter() - begin
     rows = episode_rows(live, episode)
 
-    def accuracy(mixture: Mixture) -> float:
-        live.compose(mixture)
+    def accuracy(mixture: Mixture, residual: Residual | None = None) -> float:
+        live.compose(mixture, residual)
         return rows.accuracy(live.features(rows.inputs))
 
     average = Mixture.of(dict.fromkeys(library.names, 1 / len(library.names)))
-    found = solution.mixture.mean_weights
+    found = routed.mixture.mean_weights
     story = Story(
         domains=tuple(suite.domain(name).title for name in domains),
         is_held_out=suite.domain(domains[0]).role == "ood",
         weights={name: found.get(name, 0.0) for name in library.names},
-        accuracies={name: accuracy(Mixture.of({name: 1.0})) for name in library.names}
-        | {
-            "average": accuracy(average),
-            "evidence": accuracy(solution.evidence.mixture),
+        accuracies={
+            "router": accuracy(routed.mixture, routed.residual),
+            "one pass": accuracy(one_pass.mixture, one_pass.residual),
             "solver": accuracy(solution.mixture),
-        },
-        seconds=solution.seconds,
+            "evidence": accuracy(solution.evidence.mixture),
+            "average": accuracy(average),
+        }
+        | {name: accuracy(Mixture.of({name: 1.0})) for name in library.names},
+        likeness=routed.likeness,
+        experts=routed.experts,
+        seconds=seconds,
+        solver_seconds=solution.seconds,
     )
-    return story, solution
+    return story, routed
+
+
+def _explained(live: LiveMixture, router: TrainedRouter, episode: Episode) -> Adapted:
+    """A task's model, refined, with all that is known of it."""
+    support = Task.of(live, support_of(episode)).support
+    routed = route_task(live, support, router, REFINEMENT)
+    recipe = live.library.recipe(routed.mixture, routed.residual)
+    return Adapted(live, support, recipe, routed.evidence, routed)

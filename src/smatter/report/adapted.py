@@ -19,8 +19,10 @@ def diagnostic_parts(adapted: Adapted) -> list[str]:
     steadiness = ""
     spreads = {}
     if routed and routed.spread:
-        spreads = dict(zip(adapted.sources, routed.spread, strict=True))
-        steadiness = f" With other examples {found.unsteadiness:.0%} of the weight would move; whiskers show where."
+        steadiness = f" With other examples {found.unsteadiness:.0%} of the weight that the router gave would move"
+        if len(set(routed.path)) == 1:  # these are the weights that were given, and so the spreads are theirs
+            spreads = dict(zip(adapted.sources, routed.spread, strict=True))
+        steadiness += "; whiskers show where." if spreads else "."
     parts = [
         page.section(
             "Weights of the sources",

@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Mapping, Sequence
 from html import escape
+from pathlib import Path
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --soft: #5b6675; --paper: #fff; --line: #d9dee5;
@@ -22,13 +23,24 @@ figure { margin: 1rem 0; } svg text { fill: var(--soft); font: 12px system-ui, s
 .wide { overflow-x: auto; }
 .pictures img { image-rendering: pixelated; border-radius: 4px; }
 """
+START = "<!doctype html><html lang=en><meta charset=utf-8><meta name=generator content=smatter>"
+"""Of every page, by which it is known again."""
+
 COLOURS = ("#2a78d6", "#d9622b", "#2a9d6f", "#9a5fd0", "#c2467f", "#7a7f87")
+
+
+def is_page(path: Path) -> bool:
+    """Whether a file is a page that this module made."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(START)) == START.encode()
 
 
 def page(title: str, lead: str, *parts: str) -> str:
     """A whole page."""
     return (
-        f"<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
+        f"{START}<meta name=viewport content='width=device-width'>"
         f"<title>{escape(title)}</title><style>{STYLE}</style><h1>{escape(title)}</h1><p>{escape(lead)}</p>"
         f"{''.join(parts)}</html>\n"
     )

@@ -21,6 +21,19 @@ OPEN = 1.0
 """Logits of the gates at the start."""
 
 
+SMALLEST = 0.02
+"""An expert of less weight is not used."""
+
+
+def used(alpha: Tensor) -> Tensor:
+    """Weights of the experts, (n_experts,), with hardly any left to the null expert: each that is used costs.
+
+    >>> used(torch.tensor([0.5, 0.01, 0.3]))
+    tensor([0.5000, 0.0000, 0.3000])
+    """
+    return torch.where(alpha < SMALLEST, 0.0, alpha)
+
+
 class Experts(nn.Module):
     """A shared delta and the masks of the experts.
 
@@ -47,20 +60,22 @@ class Experts(nn.Module):
         return self.layout.expand(self.values, alpha @ gates)
 
     def open_shares(self) -> Tensor:
-        """Expected values of each expert, then of all together, as shares of the parameters; (n_experts + 1,)."""
+        """Expected share of the delta's values that each expert uses, then all together; (n_experts + 1,)."""
         open_ = open_probability(self.logits, TEMPERATURE)
         union = 1 - (1 - open_).prod(dim=0)
-        return torch.cat([open_, union[None]]) @ self.sizes / self.layout.n_parameters
+        return torch.cat([open_, union[None]]) @ self.sizes / self.sizes.sum()
 
     def fixed(self, share: float) -> FixedExperts:
-        """The experts with masks of zeros and ones, and at most this share of the parameters as values of each.
+        """The experts with masks of zeros and ones that use at most this share of the delta's values each.
 
-        Units stay in the order of how open they are times how strong they are for their size, as far as they fit.
+        Units stay in the order of how open they are times how strong they are for their size, as far as they fit;
+        those that are closed stay closed.
         """
         values = self.values.detach()
         worth = self.layout.strengths(values) / self.sizes.sqrt()
         promise = open_probability(self.logits.detach(), TEMPERATURE) * worth
-        room = share * self.layout.n_parameters
+        promise = torch.where(self.gates().detach() > 0, promise, 0.0)
+        room = share * float(self.sizes.sum())
         masks = torch.stack([_fitting(wish, self.sizes, room) for wish in promise])
         return FixedExperts(values[_is_open(masks, self.layout)], masks)
 
@@ -113,9 +128,9 @@ class FixedExperts:
         return int(_is_open(self.masks, layout).sum()) == len(self.values)
 
     def shares(self, layout: Layout) -> Tensor:
-        """Values of each expert, then of all together, as shares of the parameters; (n_experts + 1,)."""
+        """Share of the delta's values that each expert uses, then all together; (n_experts + 1,)."""
         sizes = torch.bincount(layout.unit_of).float()
-        return torch.cat([self.masks, self.masks.amax(dim=0, keepdim=True)]) @ sizes / layout.n_parameters
+        return torch.cat([self.masks, self.masks.amax(dim=0, keepdim=True)]) @ sizes / sizes.sum()
 
 
 @dataclass

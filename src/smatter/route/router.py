@@ -85,6 +85,7 @@ class Routing:
         weights: of the sources, (1 or n_modules, n_sources), each row on the simplex.
         scores: that they come from.
         experts: weight of each residual expert; what is missing to one is the null expert's. (n_experts,)
+        expert_scores: that they and the null expert's weight come from, (n_experts + 1,).
         attention: how much the task is like each group of the probe set, (n_groups,).
         trust: beta, how much the evidence counts; zero without it.
     """
@@ -92,6 +93,7 @@ class Routing:
     weights: Tensor
     scores: Tensor
     experts: Tensor
+    expert_scores: Tensor
     attention: Tensor
     trust: Tensor
 
@@ -171,13 +173,10 @@ class Router(nn.Module):
         weights = to_simplex(scores, self.settings.weight_map)
         if self.settings.max_sources:
             weights = straight_through_top(weights, self.settings.max_sources)
-        return Routing(weights, scores, self._experts(vector, own), attention, trust)
-
-    def _experts(self, vector: Tensor, task: ClassStatistics) -> Tensor:
-        if not self.settings.n_experts:
-            return vector.new_zeros(0)
-        weights: Tensor = self.choose(torch.cat([vector, task.shape_of_task])).softmax(dim=0)
-        return weights[:-1]
+        choices = vector.new_zeros(1)
+        if self.settings.n_experts:
+            choices = self.choose(torch.cat([vector, own.shape_of_task]))
+        return Routing(weights, scores, choices.softmax(dim=0)[:-1], choices, attention, trust)
 
     def _standard(self, classes: ClassStatistics) -> ClassStatistics:
         center, scale = self.center, self.scale

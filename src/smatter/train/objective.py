@@ -8,6 +8,7 @@ for a source.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from torch import Tensor
@@ -20,7 +21,7 @@ from smatter.errors import InvalidSettings
 from smatter.route.experts import Experts
 from smatter.route.router import Router, Routing
 from smatter.train.lessons import Lesson
-from smatter.train.teacher import FLOOR, better_experts, distillation, with_null
+from smatter.train.teacher import better_experts, distillation
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,8 @@ class Imitation:
     share: float = 0.5
 
     def __post_init__(self) -> None:
-        if not (self.weights >= 0 and self.experts >= 0 and 0 <= self.predictions <= 1):
-            raise InvalidSettings("prices of a teacher must not be negative, that of its predictions at most 1")
+        if not (0 <= self.weights < math.inf and 0 <= self.experts < math.inf and 0 <= self.predictions <= 1):
+            raise InvalidSettings("a teacher's prices must be finite and not negative, that of predictions at most 1")
         if not (self.temperature > 0 and 0 <= self.share <= 1):
             raise InvalidSettings("a teacher's temperature must be positive, and its share of the tasks at most 1")
 
@@ -120,6 +121,7 @@ def task_loss(
     if lesson.is_taught and imitation.experts and experts is not None and gates is not None:
         mixture = as_mixture(live, routing.weights.detach(), sources)
         better = better_experts(live, lesson.episode, mixture, experts, gates, routing.experts)
-        scores = with_null(routing.experts).clamp(min=FLOOR).log()
-        slope = slope + imitation.experts * distillation(better, scores[None], imitation.temperature)
+        if better is not None:
+            far = distillation(better, routing.expert_scores[None], imitation.temperature)
+            slope = slope + imitation.experts * far
     return TaskLoss(value, slope, routing)

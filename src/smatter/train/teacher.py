@@ -85,17 +85,12 @@ def distillation(weights: Tensor, scores: Tensor, temperature: float) -> Tensor:
     return temperature**2 * kl_div(student, teacher, reduction="batchmean")
 
 
-def with_null(alpha: Tensor) -> Tensor:
-    """Weights of the experts, (n_experts,), and then that of the null expert."""
-    return torch.cat([alpha, 1 - alpha.sum(dim=0, keepdim=True)])
-
-
 def better_experts(
     live: LiveMixture, episode: Episode, mixture: Mixture, experts: Experts, gates: Tensor, alpha: Tensor
-) -> Tensor:
+) -> Tensor | None:
     """Weights of experts and null expert after gradient steps on the examples, (n_experts + 1,).
 
-    With one example of each class nothing can be held out, and they are what they were.
+    With one example of each class nothing can be held out, and there is nothing to say.
 
     Args:
         live: the network.
@@ -105,13 +100,12 @@ def better_experts(
         gates: of the experts, (n_experts, n_units).
         alpha: weights to begin at, (n_experts,).
     """
-    found = alpha.detach()
     support = prepared_support(live, episode)
-    if max(support.class_sizes) > 1:
-        loss = ResidualLoss(live, live.rows(support), mixture)
-        values = experts.values.detach()
-        found = refine_experts(loss, experts.layout, values, gates.detach(), found, EXPERT_STEPS, lambda _: None)
-    return with_null(found)
+    if max(support.class_sizes) == 1:
+        return None
+    loss, values = ResidualLoss(live, live.rows(support), mixture), experts.values.detach()
+    found = refine_experts(loss, experts.layout, values, gates.detach(), alpha.detach(), EXPERT_STEPS, lambda _: None)
+    return torch.cat([found, 1 - found.sum(dim=0, keepdim=True)])
 
 
 def _known(path: Path, n_sources: int) -> list[float] | None:

@@ -20,12 +20,15 @@ from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.routers import TrainedRouter
 from smatter.adaptation.routing import as_mixture
 from smatter.errors import InvalidSettings
-from smatter.route.experts import Experts, Multipliers
+from smatter.route.experts import Experts, Multipliers, used
 from smatter.route.router import Router, RouterSettings, Routing
 from smatter.tasks.probe import Probe
 from smatter.train.lessons import Lesson
 from smatter.train.objective import Imitation, task_loss
 from smatter.train.rates import rate_at
+
+MAX_GATES = 20_000_000
+"""Each takes about sixty bytes while it learns."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,8 @@ class MetaSettings:
         gate_rate: of the experts' gates.
         imitation: how much the solver's solutions count.
         entropy: price of the entropy of the weights; above zero, fewer sources are used.
-        expert_share: share of the network's parameters that an expert may change in the end.
+        balance: price of using some experts, or none, much more than others over the tasks of a step.
+        expert_share: share of the shared delta's values that an expert may use in the end.
         evidence_share: share of the tasks on which the router is told how each source does.
         warm_up: share of the steps in which rates rise.
         tightening: share of the steps in which what experts may change falls to `expert_share`.
@@ -58,6 +62,7 @@ class MetaSettings:
     gate_rate: float = 0.03
     imitation: Imitation = field(default_factory=Imitation)
     entropy: float = 0.0
+    balance: float = 0.0
     expert_share: float = 0.25
     evidence_share: float = 0.5
     warm_up: float = 0.05
@@ -73,6 +78,10 @@ class MetaSettings:
             raise InvalidSettings("validations, patience and the share of tightening must be positive")
         if self.imitation.weights and self.router.weight_map != "softmax":
             raise InvalidSettings("only weights by softmax can imitate the solver's: use that map, or no distillation")
+        if self.imitation.experts and not self.router.n_experts:
+            raise InvalidSettings("there are no experts to distil: say --experts M, or leave out --distill experts")
+        if not (0 <= self.entropy < math.inf and 0 <= self.balance < math.inf):
+            raise InvalidSettings("prices of entropy and balance must be finite and not negative")
         if not (0 < self.expert_share <= 1 and 0 <= self.evidence_share <= 1):
             raise InvalidSettings("the shares of experts and evidence must lie between 0 and 1")
 
@@ -94,7 +103,7 @@ class MetaStep:
         step: counted from one.
         loss: mean over its tasks.
         entropy: of the weights, mean over its tasks.
-        shares: of the parameters that each expert changes, then all together; empty without experts.
+        shares: of the delta's values that each expert uses, then all together; empty without experts.
     """
 
     step: int
@@ -152,8 +161,15 @@ class Trainee:
         self.statistics = probe_statistics(live, probe)
         self.router = Router(settings.router, self.statistics, n_modules, moments, generator)
         n_experts = settings.router.n_experts
-        self.layout = self.flat.layout(settings.router.units, settings.router.rank)
-        self.experts = Experts(self.layout, n_experts, generator) if n_experts else None
+        self.layout = self.flat.layout(settings.router.units, settings.router.rank) if n_experts else None
+        self.experts = None
+        if self.layout:
+            n_gates = n_experts * (int(self.layout.unit_of.max()) + 1)
+            if n_gates > MAX_GATES:
+                raise InvalidSettings(
+                    f"{n_gates:,} gates are more than {MAX_GATES:,}: use --units groups or fewer experts"
+                )
+            self.experts = Experts(self.layout, n_experts, generator)
         self.multipliers = Multipliers(torch.zeros(n_experts))
         groups = [{"params": list(self.router.parameters()), "lr": settings.learning_rate}]
         if self.experts:
@@ -184,6 +200,7 @@ class Trainee:
         generator = torch.Generator().manual_seed(1_000_003 * settings.seed + number)
         gates = self.experts.gates(generator) if self.experts else None
         total, loss, entropy = torch.zeros(()), 0.0, 0.0
+        chosen = []
         for lesson in lessons:
             found = task_loss(
                 self.live, self.flat, self.router, self.experts, gates, lesson, self.descriptors, settings.imitation
@@ -192,9 +209,12 @@ class Trainee:
             total = total + (found.slope + settings.entropy * mixed) / len(lessons)
             loss += found.value / len(lessons)
             entropy += float(mixed.detach()) / len(lessons)
+            chosen.append(found.routing.expert_scores.softmax(dim=0))
         shares = self.experts.open_shares() if self.experts else torch.zeros(0)
         allowed = settings.allowed_share(number)
         total = total + self.multipliers.penalty(shares[:-1], allowed)
+        if self.experts:
+            total = total - settings.balance * torch.special.entr(torch.stack(chosen).mean(dim=0)).sum()
         self.optimizer.zero_grad()
         total.backward()
         torch.nn.utils.clip_grad_norm_(self.router.parameters(), 1.0)
@@ -216,8 +236,8 @@ class Trainee:
                 with torch.no_grad():
                     routing: Routing = self.router(lesson.encoded.statistics, self.descriptors, losses)
                 residual = None
-                if experts:
-                    residual = self.flat.residual(experts.residual(routing.experts, self.layout))
+                if experts and self.layout:
+                    residual = self.flat.residual(experts.residual(used(routing.experts), self.layout))
                 self.live.compose(as_mixture(self.live, routing.weights, self.sources), residual)
                 features = self.live.features(rows.inputs)
                 sums[row] += torch.tensor([float(rows.loss(features)), rows.accuracy(features)], dtype=torch.float64)
