@@ -44,7 +44,7 @@ class MetaSettings:
         gate_rate: of the experts' gates.
         imitation: how much the solver's solutions count.
         entropy: price of the entropy of the weights; above zero, fewer sources are used.
-        balance: price of using some experts, or none, much more than others over the tasks of a step.
+        correction: price of the experts' weight: where they gain less, the null expert is better.
         expert_share: share of the shared delta's values that an expert may use in the end.
         evidence_share: share of the tasks on which the router is told how each source does.
         warm_up: share of the steps in which rates rise.
@@ -62,7 +62,7 @@ class MetaSettings:
     gate_rate: float = 0.03
     imitation: Imitation = field(default_factory=Imitation)
     entropy: float = 0.0
-    balance: float = 0.0
+    correction: float = 0.05
     expert_share: float = 0.25
     evidence_share: float = 0.5
     warm_up: float = 0.05
@@ -80,8 +80,8 @@ class MetaSettings:
             raise InvalidSettings("only weights by softmax can imitate the solver's: use that map, or no distillation")
         if self.imitation.experts and not self.router.n_experts:
             raise InvalidSettings("there are no experts to distil: say --experts M, or leave out --distill experts")
-        if not (0 <= self.entropy < math.inf and 0 <= self.balance < math.inf):
-            raise InvalidSettings("prices of entropy and balance must be finite and not negative")
+        if not (0 <= self.entropy < math.inf and 0 <= self.correction < math.inf):
+            raise InvalidSettings("prices of entropy and correction must be finite and not negative")
         if not (0 < self.expert_share <= 1 and 0 <= self.evidence_share <= 1):
             raise InvalidSettings("the shares of experts and evidence must lie between 0 and 1")
 
@@ -200,21 +200,18 @@ class Trainee:
         generator = torch.Generator().manual_seed(1_000_003 * settings.seed + number)
         gates = self.experts.gates(generator) if self.experts else None
         total, loss, entropy = torch.zeros(()), 0.0, 0.0
-        chosen = []
         for lesson in lessons:
             found = task_loss(
                 self.live, self.flat, self.router, self.experts, gates, lesson, self.descriptors, settings.imitation
             )
             mixed = torch.special.entr(found.routing.weights.clamp(min=1e-12)).sum(dim=1).mean()
-            total = total + (found.slope + settings.entropy * mixed) / len(lessons)
+            price = settings.entropy * mixed + settings.correction * found.routing.experts.sum()
+            total = total + (found.slope + price) / len(lessons)
             loss += found.value / len(lessons)
             entropy += float(mixed.detach()) / len(lessons)
-            chosen.append(found.routing.expert_scores.softmax(dim=0))
         shares = self.experts.open_shares() if self.experts else torch.zeros(0)
         allowed = settings.allowed_share(number)
         total = total + self.multipliers.penalty(shares[:-1], allowed)
-        if self.experts:
-            total = total - settings.balance * torch.special.entr(torch.stack(chosen).mean(dim=0)).sum()
         self.optimizer.zero_grad()
         total.backward()
         torch.nn.utils.clip_grad_norm_(self.router.parameters(), 1.0)
