@@ -144,7 +144,7 @@ def test_a_price_of_correction_gives_weight_to_the_null_expert(tiny_library: Lib
         settings = MetaSettings(RouterSettings(width=8, n_experts=3), 12, 2, learning_rate=0.03, correction=price)
         trainee = Trainee(LiveMixture(tiny_library), draw_probe(tiny_suite), settings)
         lessons = timetable(tiny_suite).lessons(trainee.live, 0)
-        for step in range(10):
+        for step in range(12):
             trainee.step(step, lessons)
         with torch.no_grad():
             chosen = [trainee.router(each.encoded.statistics, trainee.descriptors).experts.sum() for each in lessons]

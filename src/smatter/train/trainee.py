@@ -44,7 +44,8 @@ class MetaSettings:
         gate_rate: of the experts' gates.
         imitation: how much the solver's solutions count.
         entropy: price of the entropy of the weights; above zero, fewer sources are used.
-        correction: price of the experts' weight: where they gain less, the null expert is better.
+        correction: price of the experts' weight, from the middle of training on: where they gain less by then, the
+            null expert is better.
         expert_share: share of the shared delta's values that an expert may use in the end.
         evidence_share: share of the tasks on which the router is told how each source does.
         warm_up: share of the steps in which rates rise.
@@ -88,6 +89,10 @@ class MetaSettings:
     def to_dict(self) -> dict[str, Any]:
         """As router.json holds them."""
         return asdict(self)
+
+    def correction_at(self, step: int) -> float:
+        """The price of the experts' weight at a step: nothing until they can have learnt something, then rising."""
+        return self.correction * max(0.0, 2 * step / self.n_steps - 1)
 
     def allowed_share(self, step: int) -> float:
         """What an expert may change at a step: everything at first, `expert_share` after most of the steps."""
@@ -205,7 +210,7 @@ class Trainee:
                 self.live, self.flat, self.router, self.experts, gates, lesson, self.descriptors, settings.imitation
             )
             mixed = torch.special.entr(found.routing.weights.clamp(min=1e-12)).sum(dim=1).mean()
-            price = settings.entropy * mixed + settings.correction * found.routing.experts.sum()
+            price = settings.entropy * mixed + settings.correction_at(number) * found.routing.experts.sum()
             total = total + (found.slope + price) / len(lessons)
             loss += found.value / len(lessons)
             entropy += float(mixed.detach()) / len(lessons)
