@@ -141,10 +141,10 @@ def test_the_loss_of_the_same_tasks_falls(tiny_library: Library, tiny_suite: Sui
 def test_a_price_of_correction_gives_weight_to_the_null_expert(tiny_library: Library, tiny_suite: Suite) -> None:
     found = []
     for price in (0.0, 10.0):
-        settings = MetaSettings(RouterSettings(width=8, n_experts=3), 12, 2, learning_rate=0.03, correction=price)
+        settings = MetaSettings(RouterSettings(width=8, n_experts=3), 40, 2, learning_rate=0.03, correction=price)
         trainee = Trainee(LiveMixture(tiny_library), draw_probe(tiny_suite), settings)
         lessons = timetable(tiny_suite).lessons(trainee.live, 0)
-        for step in range(12):
+        for step in range(22, 34):
             trainee.step(step, lessons)
         with torch.no_grad():
             chosen = [trainee.router(each.encoded.statistics, trainee.descriptors).experts.sum() for each in lessons]
