@@ -138,20 +138,6 @@ def test_the_loss_of_the_same_tasks_falls(tiny_library: Library, tiny_suite: Sui
     assert sum(losses[-5:]) < sum(losses[:5])
 
 
-def test_a_price_of_correction_gives_weight_to_the_null_expert(tiny_library: Library, tiny_suite: Suite) -> None:
-    found = []
-    for price in (0.0, 10.0):
-        settings = MetaSettings(RouterSettings(width=8, n_experts=3), 40, 2, learning_rate=0.03, correction=price)
-        trainee = Trainee(LiveMixture(tiny_library), draw_probe(tiny_suite), settings)
-        lessons = timetable(tiny_suite).lessons(trainee.live, 0)
-        for step in range(22, 34):
-            trainee.step(step, lessons)
-        with torch.no_grad():
-            chosen = [trainee.router(each.encoded.statistics, trainee.descriptors).experts.sum() for each in lessons]
-        found.append(float(torch.stack(chosen).mean()))
-    assert found[1] < found[0] - 0.2
-
-
 def test_what_experts_may_change_falls_to_their_share() -> None:
     settings = replace(SETTINGS, n_steps=100, expert_share=0.2)
     allowed = [settings.allowed_share(step) for step in range(100)]

@@ -143,6 +143,8 @@ class Router(nn.Module):
             self.choose = nn.Sequential(
                 linear(n_inputs, 32, generator), nn.GELU(), linear(32, settings.n_experts + 1, generator)
             )
+            with torch.no_grad():
+                self.choose[-1].bias[-1] += NULL_FIRST
 
     def forward(self, task: ClassStatistics, descriptors: Tensor, losses: Tensor | None = None) -> Routing:
         """Route a task.
@@ -182,6 +184,9 @@ class Router(nn.Module):
         center, scale = self.center, self.scale
         return ClassStatistics((classes.prototypes - center) / scale, classes.spreads / scale, classes.sizes)
 
+
+NULL_FIRST = 2.0
+"""How much the null expert is preferred at first: experts must be worth more where they are to be used."""
 
 N_SHAPE = 3
 N_FACTS = N_SHAPE + 5

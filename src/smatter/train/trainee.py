@@ -44,8 +44,6 @@ class MetaSettings:
         gate_rate: of the experts' gates.
         imitation: how much the solver's solutions count.
         entropy: price of the entropy of the weights; above zero, fewer sources are used.
-        correction: price of the experts' weight, from the middle of training on: where they gain less by then, the
-            null expert is better.
         expert_share: share of the shared delta's values that an expert may use in the end.
         evidence_share: share of the tasks on which the router is told how each source does.
         warm_up: share of the steps in which rates rise.
@@ -63,7 +61,6 @@ class MetaSettings:
     gate_rate: float = 0.03
     imitation: Imitation = field(default_factory=Imitation)
     entropy: float = 0.0
-    correction: float = 0.05
     expert_share: float = 0.25
     evidence_share: float = 0.5
     warm_up: float = 0.05
@@ -81,18 +78,14 @@ class MetaSettings:
             raise InvalidSettings("only weights by softmax can imitate the solver's: use that map, or no distillation")
         if self.imitation.experts and not self.router.n_experts:
             raise InvalidSettings("there are no experts to distil: say --experts M, or leave out --distill experts")
-        if not (0 <= self.entropy < math.inf and 0 <= self.correction < math.inf):
-            raise InvalidSettings("prices of entropy and correction must be finite and not negative")
+        if not 0 <= self.entropy < math.inf:
+            raise InvalidSettings("the price of entropy must be finite and not negative")
         if not (0 < self.expert_share <= 1 and 0 <= self.evidence_share <= 1):
             raise InvalidSettings("the shares of experts and evidence must lie between 0 and 1")
 
     def to_dict(self) -> dict[str, Any]:
         """As router.json holds them."""
         return asdict(self)
-
-    def correction_at(self, step: int) -> float:
-        """The price of the experts' weight at a step: nothing until they can have learnt something, then rising."""
-        return self.correction * max(0.0, 2 * step / self.n_steps - 1)
 
     def allowed_share(self, step: int) -> float:
         """What an expert may change at a step: everything at first, `expert_share` after most of the steps."""
@@ -210,8 +203,7 @@ class Trainee:
                 self.live, self.flat, self.router, self.experts, gates, lesson, self.descriptors, settings.imitation
             )
             mixed = torch.special.entr(found.routing.weights.clamp(min=1e-12)).sum(dim=1).mean()
-            price = settings.entropy * mixed + settings.correction_at(number) * found.routing.experts.sum()
-            total = total + (found.slope + price) / len(lessons)
+            total = total + (found.slope + settings.entropy * mixed) / len(lessons)
             loss += found.value / len(lessons)
             entropy += float(mixed.detach()) / len(lessons)
         shares = self.experts.open_shares() if self.experts else torch.zeros(0)
