@@ -139,12 +139,11 @@ class Router(nn.Module):
             first[:, 0] = 1.0
             self.combine = nn.Parameter(first)
         if settings.n_experts:
-            n_inputs = settings.width + N_SHAPE
-            self.choose = nn.Sequential(
-                linear(n_inputs, 32, generator), nn.GELU(), linear(32, settings.n_experts + 1, generator)
-            )
+            hidden = linear(settings.width + N_SHAPE, 32, generator)
+            last = linear(32, settings.n_experts + 1, generator)
             with torch.no_grad():
-                self.choose[-1].bias[-1] += NULL_FIRST
+                last.bias[-1] += NULL_FIRST
+            self.choose = nn.Sequential(hidden, nn.GELU(), last)
 
     def forward(self, task: ClassStatistics, descriptors: Tensor, losses: Tensor | None = None) -> Routing:
         """Route a task.
