@@ -1,0 +1,110 @@
+"""The router on board: it fits its library, and does what was promised of sources that are strange to it."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import smatter
+from smatter.adaptation.episodes import episode_rows, prepared_support
+from smatter.adaptation.live import LiveMixture
+from smatter.adaptation.modes import ModeSettings, Routed, route_task
+from smatter.adaptation.routers import TrainedRouter, read_router
+from smatter.errors import InvalidSupport
+from smatter.library.edit import add_source
+from smatter.library.library import Library, open_library
+from smatter.tasks.episode import Episode
+from smatter.tasks.open import SHIPPED, open_list, open_suite
+from smatter.tasks.sampler import Sampler, SamplerSettings
+from smatter.tasks.support import Support
+
+N_TASKS = 4
+MODES = {"told": ModeSettings(), "untold": ModeSettings(evidence=False)}
+
+
+@pytest.fixture(scope="module")
+def router() -> TrainedRouter:
+    return read_router(SHIPPED / "signs-router")
+
+
+@pytest.fixture(scope="module")
+def live() -> LiveMixture:
+    return LiveMixture(open_library(SHIPPED / "signs-library"))
+
+
+@pytest.fixture(scope="module")
+def strange(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    """The shipped library with a near-duplicate of one specialist and a source of noise."""
+    folder = tmp_path_factory.mktemp("strange") / "library"
+    shutil.copytree(SHIPPED / "signs-library", folder)
+    library, generator = open_library(folder), torch.Generator().manual_seed(0)
+
+    def add(name: str, tensors: dict[str, torch.Tensor]) -> None:
+        place = folder / name
+        place.mkdir()
+        save_file(tensors, place / "model.safetensors", metadata={"format": "pt"})
+        shutil.copy(library.base.folder / "config.json", place)
+        add_source(folder, place)
+
+    def noise(like: torch.Tensor) -> torch.Tensor:
+        return like.std(correction=0) * torch.randn(like.shape, generator=generator)
+
+    whole = {name: library.tensor("latin", name).clone() for name in library.specs}
+    add("latin-twin", {name: tensor + 0.01 * noise(tensor) for name, tensor in whole.items()})
+    base = load_file(library.base.folder / "model.safetensors")
+    add("noise", {name: tensor.mean() + noise(tensor) for name, tensor in base.items()})
+    return open_library(folder)
+
+
+def some_episodes() -> list[Episode]:
+    names = ("validation-id-2", "validation-ood-1", "validation-mixed-5")
+    return [open_list("signs", name).episode(index) for name in names for index in range(N_TASKS)]
+
+
+def routed(live: LiveMixture, router: TrainedRouter, episode: Episode, settings: ModeSettings) -> tuple[Routed, float]:
+    found = route_task(live, prepared_support(live, episode), router, settings)
+    rows = episode_rows(live, episode)
+    return found, rows.accuracy(live.features(rows.inputs))
+
+
+def test_it_fits_its_library(live: LiveMixture, router: TrainedRouter) -> None:
+    router.check_fits(live)
+    assert router.sources == live.library.manifest.digests
+    assert router.experts is not None and router.record["suite"] == "signs"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_twins_share_their_weight_and_noise_gets_none(
+    live: LiveMixture, strange: Library, router: TrainedRouter, mode: str
+) -> None:
+    more = LiveMixture(strange)
+    noises, lost = [], []
+    for episode in some_episodes():
+        found, with_strangers = routed(more, router, episode, MODES[mode])
+        weights = found.mixture.mean_weights
+        noises.append(weights.get("noise", 0.0))
+        one, twin = weights["latin"], weights["latin-twin"]
+        assert abs(one - twin) < 0.02 + 0.15 * (one + twin)
+        lost.append(routed(live, router, episode, MODES[mode])[1] - with_strangers)
+    assert sum(noises) / len(noises) < 0.05
+    assert sum(lost) / len(lost) < 0.02
+
+
+@pytest.mark.parametrize("n_way", [2, 14])
+def test_numbers_of_classes_that_it_never_saw_work(live: LiveMixture, router: TrainedRouter, n_way: int) -> None:
+    settings = SamplerSettings("validation", n_way=(n_way, n_way), n_shot=(2, 2), n_query=5)
+    episode = Sampler(open_suite("signs"), settings).episode(0)
+    _, accuracy = routed(live, router, episode, MODES["untold"])
+    assert accuracy > 2 / n_way if n_way > 2 else accuracy > 0.5
+
+
+def test_one_shot_goes_by_its_word_and_one_class_is_refused(router: TrainedRouter) -> None:
+    folder = Path(SHIPPED / "signs-library")
+    live = LiveMixture(open_library(folder))
+    support = prepared_support(live, open_list("signs", "validation-id-1").episode(0))
+    adapted = smatter.adapt(folder, support, router, ModeSettings("gradient-free"))
+    assert adapted.routed and "not refined" in " ".join(adapted.routed.notes)
+    with pytest.raises(InvalidSupport, match="only one class"):
+        Support.of(support.inputs, ["same"] * len(support))
