@@ -201,7 +201,7 @@ def main() -> None:
         for index in range(-(-3 * n_tasks // 4) if name in SETS["outside"] else n_tasks)
     ]
     found: dict[str, list[Scores]] = {}
-    for (_, _, name, _), scores in shared_out("tasks", score, jobs):
+    for (_, _, name, _), scores in shared_out("tasks", score, jobs, keep=True):
         found.setdefault(name.removeprefix(f"{options.stage}-"), []).append(scores)
     rows, domains, unseen = method_rows(found), domain_rows(found), unseen_rows(found)
     figures: dict[str, float] = {"tasks_per_list": n_tasks}

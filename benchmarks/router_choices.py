@@ -93,7 +93,7 @@ def main() -> None:
     lists = [f"{kind}-{form}" for kind in KINDS for form in FORMS]
     work = [(folder, names, f"validation-{name}", index) for name in lists for index in range(n_tasks)]
     found: dict[str, list[Scores]] = {}
-    for (_, _, name, _), scores in shared_out("tasks", score, work):
+    for (_, _, name, _), scores in shared_out("tasks", score, work, keep=True):
         found.setdefault(name.removeprefix("validation-"), []).append(scores)
     rows: Rows = []
     figures: dict[str, float] = {"tasks_per_list": n_tasks, "steps": n_steps}

@@ -191,7 +191,7 @@ def main() -> None:
 
     def scores(label: str, work: object, shots: int) -> list[Scores]:
         jobs = [(f"test-{kind}-{shots}", index) for kind in KINDS for index in range(n_tasks)]
-        return [each for _, each in shared_out(label, work, jobs)]  # type: ignore[arg-type]
+        return [each for _, each in shared_out(label, work, jobs, keep=True)]  # type: ignore[arg-type]
 
     figures: dict[str, float] = {"tasks_per_list": n_tasks}
     rows: Rows = []

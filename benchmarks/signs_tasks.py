@@ -1,6 +1,8 @@
 """What the benchmarks on Signs share: a network and lists for each process, and tasks shared out over two processes."""
 
+import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -9,7 +11,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from common import PLAIN_PROCESS, stage
+from common import COMMIT, PLAIN_PROCESS, ROOT, stage
 
 os.environ |= PLAIN_PROCESS
 
@@ -67,11 +69,33 @@ def tasks(name: str) -> TaskList:
 
 
 def shared_out(
-    label: str, work: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], chunk: int = 4
+    label: str, work: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], chunk: int = 4, keep: bool = False
 ) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Each job with what came of it, in order; who does what does not matter."""
-    with stage(label, len(jobs)) as tick, ProcessPoolExecutor(N_PROCESSES, get_context("spawn")) as pool:
-        for job, result in zip(jobs, pool.map(work, *zip(*jobs, strict=True), chunksize=chunk), strict=True):
+    """Each job with what came of it, in order; who does what does not matter.
+
+    Args:
+        label: of the progress bar.
+        work: called with each job, in another process.
+        jobs: what is to be done.
+        chunk: jobs that a process takes at a time.
+        keep: whether results are kept, so that a run of the same commit that was stopped goes on.
+    """
+    path = ROOT / ".build" / "kept" / f"{Path(sys.argv[0]).stem}-{label}-{COMMIT.replace(' ', '-')}.jsonl"
+    known = {}
+    if keep and path.exists():
+        known = dict(json.loads(line) for line in path.read_text().splitlines() if line.endswith("]"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    left = [job for job in jobs if str(job) not in known]
+    with stage(label, len(left)) as tick, ProcessPoolExecutor(N_PROCESSES, get_context("spawn")) as pool:
+        results = pool.map(work, *zip(*left, strict=True), chunksize=chunk) if left else iter(())
+        for job in jobs:
+            if str(job) in known:
+                yield job, known[str(job)]
+                continue
+            result = next(results)
+            if keep:
+                with path.open("a") as file:
+                    file.write(json.dumps([str(job), result]) + "\n")
             yield job, result
             tick()
 
