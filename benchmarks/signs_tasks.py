@@ -85,17 +85,18 @@ def shared_out(
     if keep and path.exists():
         known = dict(json.loads(line) for line in path.read_text().splitlines() if line.endswith("]"))
     path.parent.mkdir(parents=True, exist_ok=True)
-    left = [job for job in jobs if str(job) not in known]
+    keys = {job: str((*getattr(work, "args", ()), *job)) for job in jobs}
+    left = [job for job in jobs if keys[job] not in known]
     with stage(label, len(left)) as tick, ProcessPoolExecutor(N_PROCESSES, get_context("spawn")) as pool:
         results = pool.map(work, *zip(*left, strict=True), chunksize=chunk) if left else iter(())
         for job in jobs:
-            if str(job) in known:
-                yield job, known[str(job)]
+            if keys[job] in known:
+                yield job, known[keys[job]]
                 continue
             result = next(results)
             if keep:
                 with path.open("a") as file:
-                    file.write(json.dumps([str(job), result]) + "\n")
+                    file.write(json.dumps([keys[job], result]) + "\n")
             yield job, result
             tick()
 
