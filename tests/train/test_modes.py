@@ -57,6 +57,17 @@ def test_without_evidence_one_pass_of_the_base_is_enough(live, tiny_suite: Suite
     assert live.n_forwards <= before + len(live.library.names) + 2
 
 
+@pytest.mark.parametrize("n_steps", [1, 3])
+def test_a_refinement_takes_a_gradient_for_each_step(
+    live: LiveMixture, tiny_suite: Suite, trained: TrainedRouter, n_steps: int
+) -> None:
+    support = task(live, tiny_suite)
+    settings = ModeSettings("gradient-free", n_steps=n_steps, pull=0.0)
+    routed = route_task(live, support, trained, settings)
+    assert live.n_backwards <= n_steps and len(routed.losses) <= n_steps + 1
+    assert routed.losses[-1] == pytest.approx(live.loss(live.rows(support)), abs=1e-5)
+
+
 @pytest.mark.parametrize("tune", ["experts", "mask", "modules"])
 def test_gradient_steps_lower_the_loss(live, tiny_suite: Suite, trained: TrainedRouter, tune: Tuned) -> None:
     settings = ModeSettings("gradient-based", tune=tune, n_steps=4)

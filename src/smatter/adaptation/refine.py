@@ -20,6 +20,7 @@ from smatter.compose.residual import Residual
 from smatter.route.layouts import Layout
 from smatter.solve.frank_wolfe import FrankWolfe
 from smatter.solve.loop import State, run
+from smatter.solve.problem import Evaluation
 from smatter.solve.thresholding import HardThresholding
 
 Watch = Callable[[State], None]
@@ -52,7 +53,32 @@ def refine_weights(
     def watch_loss(state: State) -> None:
         watch(replace(state, value=torch.full_like(state.value, problem.loss(state.point))))
 
-    return run(algorithm, problem, weights[None], n_steps, time.perf_counter, watch_loss).point[0]
+    return run(algorithm, _Frugal(problem, n_steps), weights[None], n_steps, time.perf_counter, watch_loss).point[0]
+
+
+class _Frugal:
+    """A loss that gives so many gradients, one for each step, and then its value alone: nothing follows the last step.
+
+    Args:
+        loss: of the weights.
+        n_gradients: that it gives.
+    """
+
+    is_convex = False
+    is_quadratic = False
+
+    def __init__(self, loss: MixtureLoss, n_gradients: int) -> None:
+        self.loss, self.left = loss, n_gradients
+        self.value, self.hessian_product = loss.value, loss.hessian_product
+
+    def evaluate(self, point: Tensor) -> Evaluation:
+        """The loss and its gradient, or zero for one that nobody will use."""
+        self.left -= 1
+        return self.loss.evaluate(point) if self.left >= 0 else Evaluation(self.value(point), torch.zeros_like(point))
+
+    def select(self, tasks: Tensor) -> _Frugal:  # noqa: ARG002
+        """There is one task."""
+        return self
 
 
 def refine_experts(
