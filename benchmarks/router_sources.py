@@ -10,14 +10,18 @@ nothing is chosen here. Last the time of routing beyond encoding, against the nu
 
 import argparse
 import shutil
+import sys
 import time
 from functools import partial
 from pathlib import Path
 
 import torch
 from common import ROOT, SCRATCH, Rows, interleave, machine, show, write_result
-from safetensors.torch import load_file, save_file
 from signs_tasks import KINDS, LIBRARY, PACKAGES, Scores, live, shared_out, tasks, trained
+
+sys.path.insert(0, str(ROOT / "tests" / "adaptation"))
+
+from toy_suite import add_noise_sources
 
 from smatter.adaptation.episodes import episode_rows, prepared_support
 from smatter.adaptation.evidence import gather_evidence
@@ -27,7 +31,6 @@ from smatter.adaptation.modes import ModeSettings, route_task
 from smatter.adaptation.routers import TrainedRouter
 from smatter.adaptation.solver import SolverSettings, solve_live
 from smatter.compose.mixture import Mixture
-from smatter.library.edit import add_source
 from smatter.library.library import open_library
 from smatter.route.descriptor import N_MOMENTS
 from smatter.route.router import Router, RouterSettings
@@ -37,7 +40,7 @@ from smatter.tasks.open import SHIPPED
 from smatter.tasks.support import Support
 
 NAME = "router_sources"
-N_IRRELEVANT, NOISE = 16, 0.5
+N_IRRELEVANT = 16
 EPSILONS = (1.0, 4.0, 8.0)
 NO_NOISE = 1e6
 """Hardly any noise: what is left is that examples are routed one by one."""
@@ -53,19 +56,7 @@ def add_irrelevant(folder: Path) -> None:
     work = folder.with_name(f"{folder.name}.part")
     shutil.rmtree(work, ignore_errors=True)
     shutil.copytree(LIBRARY, work)
-    base = open_library(work).base.folder
-    tensors = load_file(base / "model.safetensors")
-    generator = torch.Generator().manual_seed(7)
-    for number in range(N_IRRELEVANT):
-        place = work / f"irrelevant-{number}"
-        place.mkdir()
-        noisy = {
-            name: tensor + NOISE * tensor.std(correction=0) * torch.randn(tensor.shape, generator=generator)
-            for name, tensor in tensors.items()
-        }
-        save_file(noisy, place / "model.safetensors", metadata={"format": "pt"})
-        (place / "config.json").write_bytes((base / "config.json").read_bytes())
-        add_source(work, place)
+    add_noise_sources(open_library(work), work, N_IRRELEVANT)
     work.rename(folder)
 
 

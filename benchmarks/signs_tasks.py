@@ -147,8 +147,7 @@ def train_on_signs(settings: MetaSettings, output: Path, without: str = "") -> N
     network, told = live(without=without), settings.to_dict()
     if output.exists():
         kept = read_router(output)
-        digests = network.library.manifest.digests
-        if told | kept.record["settings"] != told or kept.sources != {name: digests[name] for name in digests}:
+        if told | kept.record["settings"] != told or kept.sources != network.library.manifest.digests:
             raise SystemExit(f"{output} was trained otherwise: delete it")
         return
     begin = time.perf_counter()

@@ -103,11 +103,12 @@ def make_library(folder: Path) -> Library:
 
 
 def add_noise_sources(library: Library, folder: Path, n_sources: int, scale: float = 0.5) -> Library:
-    """Add random perturbations of the base, each tensor by a share of its own spread."""
+    """Add random perturbations of the base in folders here, each tensor by a share of its own spread."""
     from safetensors.torch import load_file, save_file
 
     generator = torch.Generator().manual_seed(7)
-    tensors = load_file(folder / "base" / "model.safetensors")
+    base = library.base.folder
+    tensors = load_file(base / "model.safetensors")
     for number in range(n_sources):
         place = folder / f"noise-{number}"
         place.mkdir()
@@ -116,7 +117,7 @@ def add_noise_sources(library: Library, folder: Path, n_sources: int, scale: flo
             for name, tensor in tensors.items()
         }
         save_file(noisy, place / "model.safetensors", metadata={"format": "pt"})
-        (place / "config.json").write_bytes((folder / "base" / "config.json").read_bytes())
+        (place / "config.json").write_bytes((base / "config.json").read_bytes())
         library, _ = add_source(library.folder, place)
     return open_library(library.folder)
 

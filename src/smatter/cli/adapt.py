@@ -1,6 +1,7 @@
 """`smatter adapt` and `smatter solve`: labelled examples to a recipe."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -138,15 +139,17 @@ def _adapted(
     """Check everything that is cheap first, then work, then write."""
     from smatter.adaptation.modes import ModeSettings
     from smatter.library.library import open_library
+    from smatter.library.recipes import is_recipe
     from smatter.library.writing import write_file
+    from smatter.report.page import is_page
     from smatter.tasks.support import read_support
 
     if output is not None:
-        _check_output(output, replace)
+        _check_free(output, replace, lambda: output.is_file() and is_recipe(output), "recipe")
     if report is not None:
         if output is not None and report.resolve() == output.resolve():
             raise InvalidSettings(f"recipe and page cannot both be {report}: give two names")
-        _check_report(report, replace)
+        _check_free(report, replace, lambda: is_page(report), "page of Smatter's")
         if isinstance(settings, ModeSettings) and settings.epsilon is not None:
             raise InvalidSettings("a page tells more than private weights may: leave out --report or --private")
     library = open_library(folder)
@@ -173,29 +176,13 @@ def _adapted(
     return adapted
 
 
-def _check_output(output: Path, replace: bool) -> None:
-    from smatter.library.recipes import is_recipe
-
-    if output.exists() or output.is_symlink():
-        if not (output.is_file() and is_recipe(output)):
-            raise AlreadyExists(f"{output} exists and is no recipe; choose another name")
+def _check_free(path: Path, replace: bool, is_ours: Callable[[], bool], kind: str) -> None:
+    """Refuse a place for a new file that is taken, unless by one of its kind that may be replaced."""
+    if path.exists() or path.is_symlink():
+        if not is_ours():
+            raise AlreadyExists(f"{path} exists and is no {kind}; choose another name")
         if not replace:
-            raise AlreadyExists(f"{output} exists already; choose another name, or say --replace")
-    _check_parent(output)
-
-
-def _check_report(report: Path, replace: bool) -> None:
-    from smatter.report.page import is_page
-
-    if report.exists() or report.is_symlink():
-        if not is_page(report):
-            raise AlreadyExists(f"{report} exists and is no page of Smatter's; choose another name")
-        if not replace:
-            raise AlreadyExists(f"{report} exists already; choose another name, or say --replace")
-    _check_parent(report)
-
-
-def _check_parent(path: Path) -> None:
+            raise AlreadyExists(f"{path} exists already; choose another name, or say --replace")
     if not path.parent.is_dir():
         raise NotFound(f"the folder {path.parent} does not exist; create it first")
 

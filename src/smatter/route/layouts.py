@@ -89,7 +89,7 @@ class LowRank:
 
     Args:
         n_parameters: of the network.
-        matrices: those that are changed.
+        matrices: those that are changed, at least one.
         rank: components of each.
     """
 
@@ -104,7 +104,7 @@ class LowRank:
         for number, matrix in enumerate(self.matrices):
             own = torch.arange(self.rank) + number * self.rank
             parts += [own.repeat_interleave(matrix.n_rows), own.repeat_interleave(matrix.n_columns)]
-        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.int64)
+        return torch.cat(parts)
 
     def first_values(self, generator: torch.Generator) -> Tensor:
         """B is zero and A is random."""
@@ -112,7 +112,7 @@ class LowRank:
         for matrix in self.matrices:
             parts.append(torch.zeros(self.rank * matrix.n_rows))
             parts.append(torch.randn(self.rank * matrix.n_columns, generator=generator) / matrix.n_columns**0.5)
-        return torch.cat(parts) if parts else torch.zeros(0)
+        return torch.cat(parts)
 
     def expand(self, values: Tensor, open_: Tensor) -> Tensor:
         """B diag(open) A where the matrices are, zero elsewhere."""
