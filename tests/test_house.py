@@ -14,7 +14,7 @@ from smatter.tasks.packed import write_packed
 SOURCE = Path(__file__).parents[1] / "src" / "smatter"
 ORDER = [
     {"errors"}, {"records"}, {"algebra"}, {"solve"}, {"route", "budget", "certify", "compose", "scores"},
-    {"backbones"}, {"library"}, {"runtime", "tasks", "devices"}, {"align"}, {"adaptation"}, {"train"}, {"evaluate"},
+    {"backbones"}, {"library"}, {"runtime", "tasks"}, {"devices"}, {"align"}, {"adaptation"}, {"train"}, {"evaluate"},
     {"report"}, {"demo"}, {"cli", "service", "cluster", "estimators"},
 ]  # fmt: skip
 """Each room may import from itself and from rooms above it here, which is to say below it in the house."""

@@ -69,6 +69,10 @@ class InvalidSuite(SmatterError, ValueError):
     """A suite or a list of tasks that cannot be read, or from which the tasks asked for cannot be drawn."""
 
 
+class InvalidProfile(SmatterError, ValueError):
+    """A profile that cannot be read, or is of another device, setting or network."""
+
+
 class InvalidRouter(SmatterError, ValueError):
     """A router that cannot be read, or does not fit the library at hand."""
 

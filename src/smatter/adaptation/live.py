@@ -18,20 +18,19 @@ from torch.nn.functional import cross_entropy
 from smatter.adaptation.views import N_VIEWS, image_views, text_views, token_views
 from smatter.backbones.heads import class_sums, leave_one_out_losses, prototype_logits
 from smatter.backbones.images import Preprocessing
-from smatter.backbones.network import CHUNK, Inputs, Network, chunks
+from smatter.backbones.network import CHUNK, Inputs, chunks
 from smatter.backbones.texts import Tokenizer, prepared_tokens
-from smatter.compose.arena import Arena
 from smatter.compose.arrays import as_torch
 from smatter.compose.execute import ranges
 from smatter.compose.kernel import as_float32
 from smatter.compose.mixture import Mixture
-from smatter.compose.plan import make_plan
 from smatter.compose.residual import Residual
 from smatter.errors import InvalidSupport, UnsafeFile
 from smatter.library.checkpoint import safe_path
 from smatter.library.headers import read_small_json
 from smatter.library.library import Library
 from smatter.records import TensorSpec
+from smatter.runtime.resident import Resident
 from smatter.tasks.support import Kind, Support
 
 PREPROCESSOR = "preprocessor_config.json"
@@ -111,23 +110,13 @@ class LiveMixture:
     """
 
     def __init__(self, library: Library) -> None:
-        library.verify()
         self.library = library
         self.n_forwards, self.n_backwards = 0, 0
-        self.network = Network(library.base.config)
-        self.specs = {
-            name: TensorSpec("F32", spec.shape) if spec.is_floating else spec for name, spec in library.specs.items()
+        self._resident = Resident(library)
+        self.network, self.specs = self._resident.network, self._resident.specs
+        self.parameters: dict[str, torch.nn.Parameter] = {
+            disk: getattr(module, name).requires_grad_() for disk, (module, name) in self._resident.leaves.items()
         }
-        self._arena = Arena(self.specs)
-        self.compose(Mixture.of({library.manifest.base: 1.0}))
-        self.network.use(self._arena.tensors())
-        places = {tensor.data_ptr(): name for name, tensor in self._arena.tensors().items() if tensor.numel()}
-        self.parameters: dict[str, torch.nn.Parameter] = {}
-        for parameter in self.network.model.parameters():
-            name = places.get(parameter.data_ptr())
-            parameter.requires_grad_(name is not None)
-            if name is not None:
-                self.parameters[name] = parameter
 
     @cached_property
     def live_modules(self) -> frozenset[str]:
@@ -136,9 +125,7 @@ class LiveMixture:
 
     def compose(self, mixture: Mixture, residual: Residual | None = None) -> None:
         """Give the network these weights."""
-        manifest = self.library.manifest
-        plan = make_plan(mixture, self.specs, self.library.partition, manifest.digests, residual)
-        self._arena.fill(plan, self.library)
+        self._resident.compose(mixture, residual)
 
     def prepare(self, inputs: Sequence[Any] | Tensor, kind: Kind) -> Inputs:
         """Pictures, texts or prepared tensors as arguments of the forward pass."""

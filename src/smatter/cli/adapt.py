@@ -1,14 +1,13 @@
 """`smatter adapt` and `smatter solve`: labelled examples to a recipe."""
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from smatter.cli.output import Json, human_size, progress_bar, show, table
-from smatter.errors import AlreadyExists, InvalidSettings, NotFound
+from smatter.cli.output import Json, check_new_file, human_size, progress_bar, show, table
+from smatter.errors import InvalidSettings
 
 if TYPE_CHECKING:
     from smatter.adaptation.adapt import Adapted
@@ -145,11 +144,11 @@ def _adapted(
     from smatter.tasks.support import read_support
 
     if output is not None:
-        _check_free(output, replace, lambda: output.is_file() and is_recipe(output), "recipe")
+        check_new_file(output, replace, lambda: output.is_file() and is_recipe(output), "recipe")
     if report is not None:
         if output is not None and report.resolve() == output.resolve():
             raise InvalidSettings(f"recipe and page cannot both be {report}: give two names")
-        _check_free(report, replace, lambda: is_page(report), "page of Smatter's")
+        check_new_file(report, replace, lambda: is_page(report), "page of Smatter's")
         if isinstance(settings, ModeSettings) and settings.epsilon is not None:
             raise InvalidSettings("a page tells more than private weights may: leave out --report or --private")
     library = open_library(folder)
@@ -174,17 +173,6 @@ def _adapted(
     if report is not None:
         write_file(report, adapted_page(adapted, f"A mixture of the sources of {folder.resolve().name}").encode())
     return adapted
-
-
-def _check_free(path: Path, replace: bool, is_ours: Callable[[], bool], kind: str) -> None:
-    """Refuse a place for a new file that is taken, unless by one of its kind that may be replaced."""
-    if path.exists() or path.is_symlink():
-        if not is_ours():
-            raise AlreadyExists(f"{path} exists and is no {kind}; choose another name")
-        if not replace:
-            raise AlreadyExists(f"{path} exists already; choose another name, or say --replace")
-    if not path.parent.is_dir():
-        raise NotFound(f"the folder {path.parent} does not exist; create it first")
 
 
 def _show(

@@ -6,7 +6,7 @@ import traceback
 
 import typer
 
-from smatter.cli import adapt, compose, demo, library, suite, train
+from smatter.cli import adapt, compose, demo, library, profile, suite, train
 from smatter.errors import SmatterError
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ app.command("solve")(adapt.solve)
 app.command("adapt")(adapt.adapt)
 app.command("train")(train.train)
 app.add_typer(suite.app, name="suite")
+app.command("profile")(profile.profile)
 app.command("demo")(demo.demo)
 
 

@@ -4,9 +4,12 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 import typer
+
+from smatter.errors import AlreadyExists, NotFound
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
@@ -30,6 +33,17 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def _is_number(cell: str) -> bool:
     return cell in ("", "-") or cell[0].isdigit() or cell[0] in "+-."
+
+
+def check_new_file(path: Path, replace: bool, is_ours: Callable[[], bool], kind: str) -> None:
+    """Refuse a place for a new file that is taken, unless by one of its kind that may be replaced."""
+    if path.exists() or path.is_symlink():
+        if not is_ours():
+            raise AlreadyExists(f"{path} exists and is no {kind}; choose another name")
+        if not replace:
+            raise AlreadyExists(f"{path} exists already; choose another name, or say --replace")
+    if not path.parent.is_dir():
+        raise NotFound(f"the folder {path.parent} does not exist; create it first")
 
 
 def human_size(n_bytes: int) -> str:

@@ -106,13 +106,53 @@ def line_chart(series: Mapping[str, Sequence[float]], x: Sequence[float], x_labe
     )
 
 
-def bar_chart(values: Mapping[str, float], label: str, spreads: Mapping[str, float] | None = None) -> str:
-    """A bar for each share between 0 and 1, with its value; a whisker shows how far it may move."""
+def scatter_chart(
+    points: Sequence[tuple[float, float]], lines: Mapping[str, tuple[float, float]], x_label: str, y_label: str
+) -> str:
+    """Points, both axes on one scale, and lines: factor and offset of each by name."""
+    size, left, bottom, top, right = 420, 56, 44, 12, 110
+    values = [value for point in points for value in point]
+    low, high = min(values), max(values)
+    low, high = low - 0.05 * (high - low or 1), high + 0.05 * (high - low or 1)
+
+    def place(across: float, up: float) -> tuple[float, float]:
+        scale = (size - left) / (high - low)
+        return left + (across - low) * scale, top + size - left - (up - low) * scale
+
+    base, end = place(low, low), place(high, high)
+    drawn = [f'<path d="M{base[0]} {end[1]}V{base[1]}H{end[0]}" fill="none" stroke="var(--line)"/>']
+    for share in (0.1, 0.5, 0.9):
+        value = low + share * (high - low)
+        across, up = place(value, value)
+        drawn.append(f'<text x="{across:.1f}" y="{base[1] + 18:.1f}" text-anchor="middle">{value:.3g}</text>')
+        drawn.append(f'<text x="{base[0] - 8:.1f}" y="{up + 4:.1f}" text-anchor="end">{value:.3g}</text>')
+    for index, (name, (factor, offset)) in enumerate(lines.items()):
+        stop = min(high, (high - offset) / factor)
+        (x1, y1), (x2, y2) = place(low, factor * low + offset), place(stop, factor * stop + offset)
+        colour = COLOURS[(index + 1) % len(COLOURS)]
+        drawn.append(f'<path d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}" stroke="{colour}" stroke-width="1.5"/>')
+        drawn.append(f'<text x="{end[0] + 8}" y="{top + 12 + 16 * index}" style="fill: {colour}">{escape(name)}</text>')
+    for point in points:
+        across, up = place(*point)
+        drawn.append(f'<circle cx="{across:.1f}" cy="{up:.1f}" r="3" fill="{COLOURS[0]}" fill-opacity=".7"/>')
+    middle = (base[0] + end[0]) / 2
+    drawn.append(f'<text x="{middle}" y="{base[1] + 38:.1f}" text-anchor="middle">{escape(x_label)}</text>')
+    width, height = size + right, size + top - left + bottom
+    return (
+        f'<figure><svg viewBox="0 0 {width} {height}" width="{width}" style="max-width: 100%" role="img" '
+        f'aria-label="{escape(y_label)}">{"".join(drawn)}</svg><figcaption>{escape(y_label)}</figcaption></figure>'
+    )
+
+
+def bar_chart(
+    values: Mapping[str, float], label: str, spreads: Mapping[str, float] | None = None, most: float = 1.0
+) -> str:
+    """A bar for each share, with its value; `most` fills the width. A whisker shows how far it may move."""
     width, left, right, row, thick = 720, 210, 70, 22, 14
     height = row * len(values) + 4
 
     def across(value: float) -> float:
-        return left + min(max(value, 0.0), 1.0) * (width - left - right)
+        return left + min(max(value / most, 0.0), 1.0) * (width - left - right)
 
     bars = []
     for index, (name, value) in enumerate(values.items()):

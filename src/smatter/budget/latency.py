@@ -1,0 +1,168 @@
+"""A latency model: what the active groups of each module add to a forward pass (AutoBudget paper, equation 19).
+
+    lat(s) = base * (1 + sum over modules l of c_l(s_l)),      c_l(s) = on_l [s > 0] + f_l(s)
+
+s_l is the active fraction of module l; f_l is piecewise linear, zero at zero and never falls. Costs are shares of the
+base's own time, fitted by non-negative least squares to whole stacks timed beside the base: toggling one module alone
+drowns in the clock's noise. Modules of a kind (the same operators in another layer) begin with the same cost and
+differ as far as the measurements say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from smatter.errors import InvalidProfile
+
+Floats = NDArray[np.float64]
+
+KNOTS = (0.0, 0.125, 0.25, 0.5, 1.0)
+"""Active fractions between which a cost is linear."""
+
+
+@dataclass(frozen=True)
+class ModuleCost:
+    """What a module's active groups cost, in shares of the base's time.
+
+    Args:
+        on: as soon as any group is active.
+        rises: what is added from one knot to the next, none negative; (len(KNOTS) - 1,).
+    """
+
+    on: float
+    rises: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        numbers = (self.on, *self.rises)
+        if len(self.rises) != len(KNOTS) - 1 or not all(np.isfinite(n) and n >= 0 for n in numbers):
+            raise InvalidProfile(f"a module's cost needs {len(KNOTS)} finite numbers, none negative: profile it again")
+
+    def __call__(self, active: Floats) -> Floats:
+        """The exact cost of active fractions."""
+        values = np.concatenate([[0.0], np.cumsum(self.rises)])
+        return np.where(active > 0, self.on + np.interp(active, KNOTS, values), 0.0)
+
+    @property
+    def majorant(self) -> tuple[tuple[float, float], ...]:
+        """Lines, (offset, slope) each, whose maximum is convex and nowhere below the exact cost on (0, 1].
+
+        It is the greatest convex function that is nowhere above the cost, shifted up until no knot is above it: of all
+        convex bounds from above the one that is at most a little too high. At zero it is at least `on`; what is really
+        off costs nothing, which only the exact form knows.
+        """
+        totals = [0.0, *np.cumsum(self.rises).tolist()]
+        points = [(knot, self.on + total) for knot, total in zip(KNOTS, totals, strict=True)]
+        corners: list[tuple[float, float]] = []
+        for point in points:  # the lower hull, from left to right
+            while len(corners) > 1 and _slope(corners[-2], corners[-1]) >= _slope(corners[-1], point):
+                corners.pop()
+            corners.append(point)
+        xs, ys = zip(*corners, strict=True)
+        shift = max(value - float(np.interp(knot, xs, ys)) for knot, value in points)
+        slopes = [(left, _slope(left, right)) for left, right in pairwise(corners)]
+        return tuple((left[1] + shift - slope * left[0], slope) for left, slope in slopes)
+
+
+def _slope(left: tuple[float, float], right: tuple[float, float]) -> float:
+    return (right[1] - left[1]) / (right[0] - left[0])
+
+
+@dataclass(frozen=True)
+class LatencyModel:
+    """Costs of all modules.
+
+    Args:
+        costs: by module.
+        bend: what is not additive: the sum of costs x counts as x + bend x^2.
+    """
+
+    costs: Mapping[str, ModuleCost]
+    bend: float = 0.0
+
+    def relative(self, active: Mapping[str, float] | Sequence[Mapping[str, float]]) -> Floats:
+        """Time as a multiple of the base's, of one configuration or of several; modules that are not named are off."""
+        stacks = [active] if isinstance(active, Mapping) else list(active)
+        for stack in stacks:
+            for module, share in stack.items():
+                if module not in self.costs:
+                    raise InvalidProfile(f"the profile knows no module {module[:100]!r}: profile this network")
+                if not 0 <= share <= 1:
+                    raise InvalidProfile(f"active fraction {share} of {module[:100]!r} is not between 0 and 1")
+        total = sum(
+            (cost(np.array([stack.get(module, 0.0) for stack in stacks])) for module, cost in self.costs.items()),
+            start=np.zeros(len(stacks)),
+        )
+        return np.asarray(1 + total + self.bend * total**2)
+
+
+def fit_costs(
+    stacks: Sequence[Mapping[str, float]],
+    ratios: Floats,
+    kinds: Mapping[str, str],
+    switches: Collection[str] = (),
+    pull: float = 0.3,
+) -> LatencyModel:
+    """Fit costs to whole stacks.
+
+    Args:
+        stacks: active fraction of each module, for each measured configuration.
+        ratios: time of each as a multiple of the base's.
+        kinds: of each module; modules of a kind are pulled together.
+        switches: modules that are either off or on, without anything in between.
+        pull: how strongly, in measurements for each number.
+    """
+    modules, all_kinds = list(kinds), sorted(set(kinds.values()))
+    n_numbers = len(KNOTS)
+    design = np.zeros((len(stacks), len(modules), n_numbers))
+    for row, stack in enumerate(stacks):
+        for column, module in enumerate(modules):
+            design[row, column] = _features(stack.get(module, 0.0))
+            if module in switches:
+                design[row, column, 1:] = 0
+    shared = np.stack([design[:, [kinds[m] == kind for m in modules]].sum(axis=1) for kind in all_kinds], axis=1)
+    own = design.reshape(len(stacks), -1)
+    everything = np.concatenate([shared.reshape(len(stacks), -1), own], axis=1)
+    # A cost is that of its kind plus a part of its own; only the latter is pulled to zero.
+    scale = np.sqrt(pull * np.maximum((own**2).mean(axis=0), 1e-9) * len(stacks))
+    ridge = np.concatenate([np.zeros((own.shape[1], shared.shape[1] * n_numbers)), np.diag(scale)], axis=1)
+    # Errors are relative: a run that takes twice as long varies twice as much.
+    target = np.concatenate([(ratios - 1) / ratios, np.zeros(own.shape[1])])
+    found, _ = nnls(np.concatenate([everything / ratios[:, None], ridge]), target)
+    of_kind = found[: len(all_kinds) * n_numbers].reshape(len(all_kinds), n_numbers)
+    of_module = found[len(all_kinds) * n_numbers :].reshape(len(modules), n_numbers)
+    costs = {}
+    for column, module in enumerate(modules):
+        on, *rises = (of_kind[all_kinds.index(kinds[module])] + of_module[column]).tolist()
+        costs[module] = ModuleCost(on, tuple(rises))
+    return LatencyModel(costs)
+
+
+def fit_alone(active: Floats, shares: Floats) -> ModuleCost:
+    """Fit one module's cost to what some active fractions of it took, in shares of the base's time."""
+    (on, *rises), _ = nnls(np.stack([_features(each) for each in active]), shares)
+    return ModuleCost(on, tuple(rises))
+
+
+def _features(active: float) -> Floats:
+    """Is it on, and how far into each piece does it reach; (len(KNOTS),)."""
+    starts, ends = np.array(KNOTS[:-1]), np.array(KNOTS[1:])
+    return np.concatenate([[float(active > 0)], np.clip((active - starts) / (ends - starts), 0, 1)])
+
+
+def conformal_factor(scores: Sequence[float], delta: float) -> float:
+    """The factor that a new score, exchangeable with these, exceeds with probability at most delta.
+
+    With n scores it is the smallest but ceil((n + 1)(1 - delta)) of them, infinite where there are too few.
+
+    >>> conformal_factor([1.0, 1.1, 1.2, 1.3], 0.25)
+    1.3
+    """
+    ordered = sorted(scores)
+    rank = int(np.ceil((len(ordered) + 1) * (1 - delta)))
+    return ordered[rank - 1] if 0 < rank <= len(ordered) else float("inf")

@@ -1,0 +1,1 @@
+"""Measuring the device at hand, and what was measured on a file."""

@@ -1,0 +1,87 @@
+"""What it costs to compose a model here: per source read, per module mixed, per residual applied, and bytes.
+
+    cost = fixed + sum over modules l of (c_mix_l ||w_l||_0 + c_res_l [D_l != 0])        (multi-source paper, section 9)
+
+A module's costs are a constant and a rate for its bytes; the five numbers are fitted to whole compositions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from scipy.optimize import nnls
+
+from smatter.compose.mixture import Mixture
+from smatter.compose.residual import Residual
+from smatter.devices.profile import Composing
+from smatter.library.library import Library
+from smatter.runtime.resident import Resident
+
+N_CASES, N_ROUNDS = 24, 3
+
+
+def measure_composing(
+    library: Library,
+    resident: Resident,
+    generator: np.random.Generator,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Composing:
+    """Compose random mixtures and residuals, of which every third is held out.
+
+    Args:
+        library: the sources.
+        resident: the network to compose into; in the end it has the base's weights again.
+        generator: of the compositions.
+        progress: told each composition.
+    """
+    sizes = {
+        module: sum(resident.specs[tensor].n_bytes for tensor in tensors)
+        for module, tensors in library.partition.modules.items()
+    }
+    cases = [_random_composition(library, resident, generator) for _ in range(N_CASES)]
+    taken = np.full((N_CASES, N_ROUNDS), np.inf)
+    for number in range(N_ROUNDS):
+        for case in generator.permutation(N_CASES):
+            mixture, residual = cases[case]
+            begin = time.perf_counter()
+            resident.compose(mixture, residual)
+            taken[case, number] = 1e3 * (time.perf_counter() - begin)
+            progress(1)
+    resident.compose(Mixture.of({library.manifest.base: 1.0}))
+    design = np.stack([_features(library, sizes, mixture, residual) for mixture, residual in cases])
+    times, scale = np.median(taken, axis=1), np.maximum(design.max(axis=0), 1e-12)
+    is_held = np.arange(N_CASES) % 3 == 2
+    fitted, _ = nnls(design[~is_held] / scale / times[~is_held, None], np.ones(int((~is_held).sum())))
+    found = fitted / scale
+    off = float(np.median(np.abs(design[is_held] @ found / times[is_held] - 1)))
+    names = ("fixed", "per_read", "per_byte", "per_correction", "per_corrected_byte")
+    return Composing(**dict(zip(names, found.tolist(), strict=True)), module_bytes=sizes, off=off)
+
+
+def _random_composition(
+    library: Library, resident: Resident, generator: np.random.Generator
+) -> tuple[Mixture, Residual | None]:
+    """Some sources, all in every module, and a correction of some modules."""
+    names = library.names[: 1 + int(generator.integers(len(library.names)))]
+    weights = generator.dirichlet(np.ones(len(names)))
+    mixture = Mixture.of(dict(zip(names, weights.tolist(), strict=True)))
+    share = float(generator.random()) * float(generator.random() < 0.7)
+    dense = {
+        tensor: np.full(resident.specs[tensor].shape, 1e-6, np.float32)
+        for tensors in library.partition.modules.values()
+        if generator.random() < share
+        for tensor in tensors
+        if resident.specs[tensor].is_floating
+    }
+    return mixture, Residual(dense=dense) if dense else None
+
+
+def _features(library: Library, sizes: dict[str, int], mixture: Mixture, residual: Residual | None) -> Sequence[float]:
+    n_sources = len(mixture.active_sources)
+    corrected = residual.active_modules(library.partition) if residual else ()
+    total = sum(sizes.values())
+    return [
+        1.0, n_sources * len(sizes), n_sources * total, len(corrected), sum(sizes[module] for module in corrected),
+    ]  # fmt: skip

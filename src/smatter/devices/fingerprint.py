@@ -1,0 +1,82 @@
+"""What a measurement depends on: the processor, the software, the setting and the network."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from smatter.library.library import Library
+
+Label = Field(min_length=1, max_length=200)
+
+
+class Fingerprint(BaseModel):
+    """A device and what runs on it.
+
+    Args:
+        device: the processor's name, or the accelerator's.
+        cores: processors that this process may use.
+        capability: the instructions that torch uses.
+        torch: its version.
+        threads: that torch uses.
+        batch: rows of a forward pass.
+        dtype: of weights and computing.
+        length: tokens of a text, or the side of a picture.
+        network: digest of config and modules.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    device: str = Label
+    cores: int = Field(ge=1)
+    capability: str = Label
+    torch: str = Label
+    threads: int = Field(ge=1)
+    batch: int = Field(ge=1)
+    dtype: str = Label
+    length: int = Field(ge=1)
+    network: str = Field(pattern="^[0-9a-f]{64}$")
+
+    def differences(self, other: Fingerprint) -> list[str]:
+        """What is not the same, in words."""
+        ours, theirs = self.model_dump(), other.model_dump()
+        return [f"{name} {ours[name]}, not {theirs[name]}" for name in ours if ours[name] != theirs[name]]
+
+
+def fingerprint(library: Library, threads: int, batch: int, dtype: str, length: int) -> Fingerprint:
+    """Of this machine, as it is now."""
+    import torch
+
+    config = {key: value for key, value in library.base.config.items() if not key.startswith("_")}
+    network = json.dumps([config, library.partition.digest], sort_keys=True, default=str)
+    return Fingerprint(
+        device=_processor(),
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        capability=torch.backends.cpu.get_cpu_capability(),
+        torch=torch.__version__,
+        threads=threads,
+        batch=batch,
+        dtype=dtype,
+        length=length,
+        network=hashlib.sha256(network.encode()).hexdigest(),
+    )
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor() or platform.machine()
+
+
+def details(value: Fingerprint) -> dict[str, Any]:
+    """For people and --json."""
+    return value.model_dump()

@@ -1,0 +1,218 @@
+"""From a library and a setting to a profile: time whole random stacks beside the base, fit, calibrate, test.
+
+    P[measured q-quantile <= kappa * predicted + epsilon] >= 1 - delta          (AutoBudget paper, equation 20)
+
+epsilon is chosen on the stacks that costs were fitted to; then kappa is a split-conformal bound over others. What the
+profile says of itself was measured on a third lot.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from smatter.budget.latency import Floats, LatencyModel, conformal_factor, fit_costs
+from smatter.devices.composing import N_CASES, N_ROUNDS, measure_composing
+from smatter.devices.profile import Profile
+from smatter.devices.stacks import Bench, Setting, Stack
+from smatter.devices.timing import CASES_PER_BASE, Timed, seconds, time_cases
+from smatter.errors import InvalidSettings
+from smatter.library.library import Library
+
+LEAST_ROUNDS, MOST_ROUNDS = 5, 60
+EPSILONS = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05)
+"""Tried for epsilon, in shares of the base's time."""
+
+
+@dataclass(frozen=True)
+class MeasureSettings:
+    """How much is measured.
+
+    Args:
+        n_fitted: stacks that costs are fitted to.
+        n_calibrated: other stacks, that the bound is taken from.
+        n_tested: others again, that say what the profile is worth.
+        seconds: about how long it may take.
+        quantile: of a stack's times that the bound is for.
+        delta: how likely a new stack may exceed its bound.
+        seed: of the stacks.
+    """
+
+    n_fitted: int = 90
+    n_calibrated: int = 100
+    n_tested: int = 40
+    seconds: float = 90.0
+    quantile: float = 0.5
+    delta: float = 0.1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.n_fitted < 20 or not 0 < self.delta < 1 or not 0 < self.quantile < 1 or not self.seconds > 0:
+            raise InvalidSettings("fit at least 20 stacks, in positive time, with shares between 0 and 1")
+        if (self.n_calibrated + 1) * self.delta < 1:
+            needed = int(np.ceil(1 / self.delta)) - 1
+            raise InvalidSettings(f"a bound that fails with probability {self.delta:g} needs {needed} stacks or more")
+
+
+def measure_profile(
+    library: Library, setting: Setting, settings: MeasureSettings, progress: Callable[[float], None] = lambda _: None
+) -> Profile:
+    """Measure this device.
+
+    Args:
+        library: whose base is timed, with deltas on it.
+        setting: threads, rows, dtype, length.
+        settings: how much.
+        progress: told the share of the work that each step is.
+    """
+    bench = Bench(library, setting)
+    generator = np.random.default_rng(settings.seed)
+    n_stacks = settings.n_fitted + settings.n_calibrated + settings.n_tested
+    stacks = [bench.random_stack(generator) for _ in range(n_stacks)]
+    n_rounds = _n_rounds(bench, stacks, settings)
+    timed = time_stacks(bench, stacks, n_rounds, generator, lambda runs: progress(0.9 * runs / (n_stacks * n_rounds)))
+    fitted = slice(0, settings.n_fitted)
+    calibrated = slice(settings.n_fitted, settings.n_fitted + settings.n_calibrated)
+    tested = slice(settings.n_fitted + settings.n_calibrated, None)
+    medians, high = timed.quantile(0.5), timed.quantile(settings.quantile)
+    model = fit_costs(stacks[fitted], medians[fitted], bench.kinds, bench.rests)
+    model = with_bend(model, stacks[fitted], medians[fitted])
+    predicted = model.relative(stacks)
+    epsilon = choose_epsilon(predicted[fitted], high[fitted], settings.delta)
+    kappa = conformal_factor(((high - epsilon) / predicted)[calibrated].tolist(), settings.delta)
+    if not timed.is_quiet:  # what neighbours did to the base they can do to a stack
+        kappa *= float(np.quantile(timed.base_seconds, 0.95) / np.median(timed.base_seconds))
+    base = 1e3 * float(np.median(timed.base_seconds))
+    record: dict[str, Any] = {
+        "stacks_fitted": settings.n_fitted,
+        "stacks_calibrated": settings.n_calibrated,
+        "stacks_tested": settings.n_tested,
+        "rounds": n_rounds,
+        "others_share_of_processors": timed.others,
+        "signal_to_noise": timed.signal_to_noise,
+        "base_p95_over_p50": float(np.quantile(timed.base_seconds, 0.95) / np.median(timed.base_seconds)),
+        **quality(predicted[tested], medians[tested], kappa * predicted[tested] + epsilon, high[tested]),
+    }
+    rows = time_rows(bench, base)
+    progress(0.02)
+    steps = N_CASES * N_ROUNDS
+    composing = measure_composing(library, bench.base.resident, generator, lambda n: progress(0.08 * n / steps))
+    return Profile(
+        unit="ms",
+        method="stacks",
+        fingerprint=bench.fingerprint,
+        quantile=settings.quantile,
+        base=base,
+        costs={module: (cost.on, *cost.rises) for module, cost in model.costs.items()},
+        bend=model.bend,
+        kappa=kappa,
+        epsilon=epsilon * base,
+        delta=settings.delta,
+        is_quiet=timed.is_quiet,
+        rows=rows,
+        composing=composing,
+        points=tuple(zip((base * predicted[tested]).tolist(), (base * medians[tested]).tolist(), strict=True)),
+        record=record,
+    )
+
+
+def correct_profile(
+    bench: Bench, earlier: Profile, n_points: int, progress: Callable[[int], None] = lambda _: None
+) -> Profile:
+    """An earlier profile of the same network, corrected by a few stacks that are timed here."""
+    earlier.check_network(bench.fingerprint)
+    generator = np.random.default_rng(1)
+    stacks = [bench.random_stack(generator) for _ in range(n_points)]
+    timed = time_stacks(bench, stacks, MOST_ROUNDS // 3, generator, lambda _: None)
+    progress(n_points)
+    base = 1e3 * float(np.median(timed.base_seconds))
+    corrected = earlier.corrected(bench.fingerprint, stacks, base * timed.quantile(0.5))
+    return corrected.model_copy(update={"is_quiet": earlier.is_quiet and timed.is_quiet})
+
+
+def time_stacks(
+    bench: Bench,
+    stacks: Sequence[Stack],
+    n_rounds: int,
+    generator: np.random.Generator,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Timed:
+    """Time stacks beside the base; which groups are active is drawn once for each."""
+    seeds = generator.integers(2**32, size=len(stacks)).tolist()
+    cases = [lambda stack=stack, seed=seed: bench.case(stack, seed) for stack, seed in zip(stacks, seeds, strict=True)]
+    return time_cases(bench.plain(), cases, n_rounds, generator, progress)
+
+
+def with_bend(model: LatencyModel, stacks: Sequence[Stack], ratios: Floats) -> LatencyModel:
+    """The model with a term for what is not additive, if each half of the stacks gains by what the other half says."""
+    extra = model.relative(stacks) - 1
+    rest, square = ratios - 1 - extra, extra**2
+    half = slice(0, len(extra) // 2), slice(len(extra) // 2, None)
+
+    def bend(part: slice) -> float:
+        return float((rest[part] * square[part]).sum() / max((square[part] ** 2).sum(), 1e-12))
+
+    gains = [
+        ((rest[other] - bend(one) * square[other]) ** 2).sum() < 0.95 * (rest[other] ** 2).sum()
+        for one, other in (half, half[::-1])
+    ]
+    return replace(model, bend=float(np.clip(bend(slice(None)), -0.25, 10))) if all(gains) else model
+
+
+def choose_epsilon(predicted: Floats, measured: Floats, delta: float) -> float:
+    """The offset with which a bound of that confidence is closest on these stacks, in shares of the base's time."""
+
+    def slack(epsilon: float) -> float:
+        kappa = conformal_factor(((measured - epsilon) / predicted).tolist(), delta)
+        return float(((kappa * predicted + epsilon) / measured).mean())
+
+    return min(EPSILONS, key=slack)
+
+
+def quality(predicted: Floats, medians: Floats, bound: Floats, high: Floats) -> dict[str, float]:
+    """What a model is worth on stacks that it has not seen."""
+    off = np.abs(medians / predicted - 1)
+    return {
+        "within_5_percent": float((off <= 0.05).mean()),
+        "within_10_percent": float((off <= 0.10).mean()),
+        "spearman": float(spearmanr(predicted, medians).statistic),
+        "coverage": float((high <= bound).mean()),
+        "slack": float((bound / high - 1).mean()),
+    }
+
+
+def time_rows(bench: Bench, base: float) -> dict[int, float]:
+    """What the base takes with other numbers of rows, in ms, each timed beside the usual number."""
+    found = {}
+    whole = bench.plain()
+    for n_rows in sorted({1, 2, 4, bench.setting.batch // 2, 2 * bench.setting.batch} - {0, bench.setting.batch}):
+        times = -(-n_rows // bench.setting.batch)
+        inputs = {
+            name: tensor.repeat(times, *[1] * (tensor.ndim - 1))[:n_rows] for name, tensor in bench.inputs.items()
+        }
+
+        def some(inputs: dict[str, Any] = inputs) -> object:
+            return bench.base.features(inputs, [])
+
+        some()
+        ratios = [seconds(some) / seconds(whole) for _ in range(15)]
+        found[n_rows] = base * float(np.median(ratios))
+    return found
+
+
+def _n_rounds(bench: Bench, stacks: Sequence[Stack], settings: MeasureSettings) -> int:
+    """As many as fit the time, by a few trial runs."""
+    whole = bench.plain()
+    whole()
+    begin = time.perf_counter()
+    for seed, stack in enumerate(stacks[:8]):
+        bench.case(stack, seed)()
+        for _ in range(seed % CASES_PER_BASE):
+            whole()
+    each = (time.perf_counter() - begin) / 8
+    return int(np.clip(0.85 * settings.seconds / (each * len(stacks)), LEAST_ROUNDS, MOST_ROUNDS))

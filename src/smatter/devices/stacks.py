@@ -1,0 +1,151 @@
+"""Whole stacks to time: a network on this device, with random units of its modules active."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from smatter.backbones.network import Inputs
+from smatter.compose.mixture import Mixture
+from smatter.compose.residual import Residual
+from smatter.devices.fingerprint import Fingerprint, fingerprint
+from smatter.errors import InvalidSettings
+from smatter.library.library import Library
+from smatter.runtime.deltas import Deltas
+from smatter.runtime.resident import DTYPES
+from smatter.runtime.shared import SharedRuntime
+
+DELTA_SIZE = 1e-3
+"""Of the numbers in a delta that is only timed: small, so that nothing overflows, and not zero."""
+
+REST = ":rest"
+"""Ends the name of what lies outside of a module's groups: norms, convolutions, biases."""
+
+Stack = Mapping[str, float]
+"""Active fraction of each module that has any active group, and one for each rest that is active."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a network is used.
+
+    Args:
+        threads: of torch.
+        batch: rows of a forward pass.
+        dtype: of weights and computing, "F32" or "BF16".
+        length: tokens of a text, or the side of a picture; 32, or what the network's config says, by default.
+    """
+
+    threads: int = 1
+    batch: int = 8
+    dtype: str = "F32"
+    length: int | None = None
+
+    def __post_init__(self) -> None:
+        if not (1 <= self.threads <= 1024 and 1 <= self.batch <= 4096 and 1 <= (self.length or 1) <= 100_000):
+            raise InvalidSettings("threads, rows and lengths of a profile must be positive, and not absurd")
+        if self.dtype not in DTYPES:
+            raise InvalidSettings(f"unknown dtype {self.dtype!r}: use {' or '.join(DTYPES)}")
+
+
+class Bench:
+    """A network with a delta in all units, ready to be timed.
+
+    Args:
+        library: whose base is timed.
+        setting: how.
+    """
+
+    def __init__(self, library: Library, setting: Setting) -> None:
+        self.library, self.setting = library, setting
+        torch.set_num_threads(setting.threads)
+        mixture = {"base": Mixture.of({library.manifest.base: 1.0})}
+        plain = SharedRuntime(library, mixture, setting.dtype)
+        generator = np.random.default_rng(0)
+        dense = {
+            disk: (DELTA_SIZE * generator.standard_normal(plain.specs[disk].shape)).astype(np.float32)
+            for disk, place in plain.bases["base"].places.items()
+            if place.kind != "scale"  # which is zero in some networks
+        }
+        self.runtime = SharedRuntime(library, mixture, setting.dtype, shared=Residual(dense=dense))
+        self.base, self.delta = self.runtime.bases["base"], self.runtime.shared["base"]
+        self.n_groups = {module: len(groups) for module, groups in self.runtime.groups.items()}
+        if not self.n_groups:
+            raise InvalidSettings(f"no groups are known in a {library.manifest.architecture}: use the merged runtime")
+        self.inputs, self.length = random_inputs(self.runtime, setting)
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """Of this device, setting and network."""
+        setting = self.setting
+        return fingerprint(self.library, setting.threads, setting.batch, setting.dtype, self.length)
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """Of each module and rest: those with tensors of the same shapes are of one kind."""
+        specs, kinds = self.runtime.specs, {}
+        for module, tensors in self.library.partition.modules.items():
+            if any(tensor in self.base.places for tensor in tensors):
+                kind = "; ".join(str(specs[tensor].shape) for tensor in sorted(tensors))
+                if module in self.n_groups:
+                    kinds[module] = kind
+                kinds[module + REST] = kind + REST
+        return kinds
+
+    @property
+    def rests(self) -> frozenset[str]:
+        """Names of what is either off or on."""
+        return frozenset(name for name in self.kinds if name.endswith(REST))
+
+    def plain(self) -> Callable[[], object]:
+        """A forward pass without any delta."""
+        return lambda: self.base.features(self.inputs, [])
+
+    def case(self, stack: Stack, seed: int) -> Callable[[], object]:
+        """A forward pass of one task in which random groups are active, as many as the stack says."""
+        segments = [(0, self.setting.batch, self.deltas(stack, seed))]
+        return lambda: self.base.features(self.inputs, segments)
+
+    def deltas(self, stack: Stack, seed: int) -> Deltas:
+        """What such a task adds."""
+        generator, far = np.random.default_rng(seed), {}
+        for module, n_units in self.delta.n_units.items():
+            gates = np.zeros(n_units)
+            n_active = round(stack.get(module, 0.0) * (n_units - 1))
+            gates[generator.permutation(n_units - 1)[:n_active]] = 1.0
+            gates[-1] = float(stack.get(module + REST, 0.0) > 0)
+            if gates.any():
+                far[module] = gates.tolist()
+        return self.delta.packed(far)
+
+    def random_stack(self, generator: np.random.Generator) -> Stack:
+        """Some modules on, in a share that varies, each with a random number of groups; rests likewise."""
+        is_on, reach, is_rest_on = generator.random(3)
+        stack: dict[str, float] = {}
+        for name in self.kinds:
+            if name.endswith(REST):
+                if generator.random() < is_rest_on:
+                    stack[name] = 1.0
+            elif generator.random() < is_on:
+                most = max(1, round(reach * self.n_groups[name]))
+                stack[name] = int(generator.integers(1, most + 1)) / self.n_groups[name]
+        return stack
+
+
+def random_inputs(runtime: SharedRuntime, setting: Setting) -> tuple[Inputs, int]:
+    """Rows of the right shape, whatever is in them, and their length."""
+    network = next(iter(runtime.bases.values())).resident.network
+    generator, config = torch.Generator().manual_seed(0), network.config
+    if network.takes_images:
+        side = setting.length or config.get("image_size") or 224
+        side = side if isinstance(side, int) else side[0]
+        shape = (setting.batch, config.get("num_channels", 3), side, side)
+        return {"pixel_values": torch.randn(shape, generator=generator).to(DTYPES[setting.dtype])}, side
+    length, longest = setting.length or 32, config.get("max_position_embeddings") or config.get("n_positions")
+    if isinstance(longest, int) and length > longest:
+        raise InvalidSettings(f"texts of {length} tokens are longer than the network's {longest}: give less")
+    tokens = torch.randint(1, int(config["vocab_size"]), (setting.batch, length), generator=generator)
+    return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}, length

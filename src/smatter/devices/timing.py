@@ -1,0 +1,141 @@
+"""Times of many cases as multiples of one base that is timed among them, and whether the machine was quiet meanwhile.
+
+Absolute times drift with the clock of the processor and with neighbours; the ratio of two runs that follow each other
+hardly does.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Case = Callable[[], Callable[[], object]]
+"""Prepares itself, which is not timed, and gives what is."""
+
+CASES_PER_BASE = 2
+"""Runs of cases between two runs of the base."""
+
+BUSY = 0.1
+"""Share of all processors that others may use before a machine is not quiet."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """What was timed.
+
+    Args:
+        ratios: each run of each case over the runs of the base around it, (n_cases, n_rounds).
+        base_seconds: of every run of the base.
+        others: share of all processors that other processes used meanwhile; none where the system does not say.
+    """
+
+    ratios: Floats
+    base_seconds: Floats
+    others: float | None
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nobody else took much of the machine."""
+        return self.others is None or self.others <= BUSY
+
+    def quantile(self, q: float) -> Floats:
+        """That quantile of each case, in multiples of the base, (n_cases,)."""
+        return np.asarray(np.quantile(self.ratios, q, axis=1))
+
+    @property
+    def noise(self) -> float:
+        """Standard error of a case's median, mean over the cases, from the spread of its runs."""
+        spread = np.subtract(*np.quantile(self.ratios, [0.75, 0.25], axis=1)) / 1.349
+        return float((1.2533 * spread / np.sqrt(self.ratios.shape[1])).mean())
+
+    @property
+    def signal_to_noise(self) -> float:
+        """How much cases differ, for how well each is known."""
+        return float(self.quantile(0.5).std() / max(self.noise, 1e-12))
+
+
+def time_cases(
+    base: Callable[[], object],
+    cases: Sequence[Case],
+    n_rounds: int,
+    generator: np.random.Generator,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Timed:
+    """Time every case once a round, in a new order each round, with the base in between.
+
+    Args:
+        base: what all are compared with.
+        cases: what to time.
+        n_rounds: runs of each.
+        generator: of the orders.
+        progress: told each run of a case.
+    """
+    for case in cases[:3]:
+        base()
+        case()()
+    ratios = np.zeros((len(cases), n_rounds))
+    bases: list[float] = []
+    watch = Neighbours()
+    for number in range(n_rounds):
+        order = generator.permutation(len(cases))
+        earlier = seconds(base)
+        bases.append(earlier)
+        for start in range(0, len(order), CASES_PER_BASE):
+            some = order[start : start + CASES_PER_BASE]
+            taken = [seconds(cases[case]()) for case in some]
+            later = seconds(base)
+            bases.append(later)
+            ratios[some, number] = np.array(taken) / ((earlier + later) / 2)
+            earlier = later
+            progress(len(some))
+    return Timed(ratios, np.array(bases), watch.share())
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """What one run takes. On CUDA, what was queued is waited for before and after."""
+    wait_for_device()
+    begin = time.perf_counter()
+    work()
+    wait_for_device()
+    return time.perf_counter() - begin
+
+
+def wait_for_device() -> None:
+    """Until an accelerator has done what it was told; nothing on a machine without."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+class Neighbours:
+    """What other processes do from now on."""
+
+    def __init__(self) -> None:
+        self._before, self._begin = _processor_times(), time.perf_counter()
+
+    def share(self) -> float | None:
+        """Share of all processors that others used since; none where the system does not say."""
+        now, wall = _processor_times(), time.perf_counter() - self._begin
+        if self._before is None or now is None or not wall:
+            return None
+        busy, own = (end - start for start, end in zip(self._before, now, strict=True))
+        return max(0.0, (busy - own) / wall / (os.cpu_count() or 1))
+
+
+def _processor_times() -> tuple[float, float] | None:
+    """Seconds that all processors were busy, and those of this process alone; none where the system does not say."""
+    try:
+        words = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+    except OSError:
+        return None
+    user, nice, system, _, _, irq, soft, stolen = (int(word) for word in words[1:9])
+    busy = (user + nice + system + irq + soft + stolen) / os.sysconf("SC_CLK_TCK")
+    return busy, time.process_time()

@@ -1,0 +1,1 @@
+"""Tasks' models at work: one merged network for each, or many tasks on one base."""

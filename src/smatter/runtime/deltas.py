@@ -1,0 +1,242 @@
+"""What a task adds to a base that it shares with others, place by place.
+
+    y = W x + b,      y[rows] += R x + r,      y += C x[columns],      y += B (A x),      y += S x,      y += c
+
+Rows belong to groups that an operator computes (a head's queries, some neurons), columns to groups that it reads.
+Rank components are pairs of a column of B and a row of A; S has single elements. What is linear in its parameters
+otherwise (a norm, a convolution) is applied once more, with what they differ by.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from smatter.runtime.places import with_parameters
+
+Add = Callable[[Tensor, Tensor], None]
+"""Adds something to a module's outputs, in place, given its inputs."""
+
+
+class Deltas(Protocol):
+    """All that a task adds."""
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory of the task."""
+        ...
+
+    def adds(self) -> Iterator[tuple[str, Add]]:
+        """Keys of places, and what is added there."""
+        ...
+
+
+class Term(Protocol):
+    """Something that is added to the outputs of a module."""
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory."""
+        ...
+
+    def add(self, inputs: Tensor, outputs: Tensor) -> None:
+        """Add it in place; of a linear operator (n, n_in) and (n, n_out)."""
+        ...
+
+
+@dataclass(frozen=True)
+class OwnDeltas:
+    """What belongs to one task alone.
+
+    Args:
+        terms: by the keys of places.
+    """
+
+    terms: Mapping[str, Sequence[Term]]
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory of the task."""
+        return sum(term.n_bytes for terms in self.terms.values() for term in terms)
+
+    def adds(self) -> Iterator[tuple[str, Add]]:
+        """See `Deltas`."""
+        for key, terms in self.terms.items():
+            for term in terms:
+                yield key, term.add
+
+
+class Rows:
+    """Outputs that change by themselves.
+
+    Args:
+        index: which, (k,), increasing.
+        values: their weights, (k, n_in).
+        bias: and biases, (k,), if any.
+    """
+
+    def __init__(self, index: Tensor, values: Tensor, bias: Tensor | None = None) -> None:
+        self.values, self.bias = values, bias
+        ends = [0, *((index.diff() != 1).nonzero().flatten() + 1).tolist(), len(index)]
+        self._runs = [(first, int(index[first]), last - first) for first, last in pairwise(ends)]
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory."""
+        return n_bytes(self.values, self.bias)
+
+    def add(self, inputs: Tensor, outputs: Tensor) -> None:
+        """See `Term`. Neighbours are added together: that is faster than to scatter single columns."""
+        added = linear(inputs, self.values, self.bias)
+        for place, start, width in self._runs:
+            outputs.narrow(1, start, width).add_(added.narrow(1, place, width))
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Inputs that are read otherwise.
+
+    Args:
+        index: which, (k,), increasing.
+        values: what each adds to all outputs, (k, n_out).
+    """
+
+    index: Tensor
+    values: Tensor
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory."""
+        return n_bytes(self.index, self.values)
+
+    def add(self, inputs: Tensor, outputs: Tensor) -> None:
+        """See `Term`."""
+        outputs.addmm_(inputs.index_select(1, self.index), self.values)
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """Rank components.
+
+    Args:
+        left: the transpose of B, (rank, n_out).
+        right: A, (rank, n_in).
+    """
+
+    left: Tensor
+    right: Tensor
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory."""
+        return n_bytes(self.left, self.right)
+
+    def add(self, inputs: Tensor, outputs: Tensor) -> None:
+        """See `Term`."""
+        outputs.addmm_(linear(inputs, self.right), self.left)
+
+
+class Elements:
+    """Single elements.
+
+    Args:
+        matrix: with zeros elsewhere, (n_out, n_in).
+    """
+
+    def __init__(self, matrix: Tensor) -> None:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+            self._matrix = matrix.to_sparse_csr()
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory."""
+        return n_bytes(self._matrix.values(), self._matrix.col_indices(), self._matrix.crow_indices())
+
+    def add(self, inputs: Tensor, outputs: Tensor) -> None:
+        """See `Term`."""
+        outputs.add_((self._matrix @ inputs.T).T)
+
+
+@dataclass(frozen=True)
+class Bias:
+    """The same for all rows.
+
+    Args:
+        values: one row of the outputs.
+    """
+
+    values: Tensor
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory."""
+        return n_bytes(self.values)
+
+    def add(self, inputs: Tensor, outputs: Tensor, far: float = 1.0) -> None:  # noqa: ARG002
+        """See `Term`; `far` multiplies it."""
+        outputs.add_(self.values, alpha=far)
+
+    def times(self, far: float) -> Bias:
+        """Multiplied once and for all."""
+        return Bias(self.values * far)
+
+
+@dataclass(frozen=True)
+class Again:
+    """A module that is linear in its parameters, with what they differ by.
+
+    Args:
+        module: with those parameters.
+    """
+
+    module: nn.Module
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory."""
+        return n_bytes(*self.module.parameters(recurse=False))
+
+    def add(self, inputs: Tensor, outputs: Tensor, far: float = 1.0) -> None:
+        """See `Term`; `far` multiplies it."""
+        outputs.add_(self.module(inputs), alpha=far)
+
+    def times(self, far: float) -> Again:
+        """Multiplied once and for all."""
+        parameters = {name: own.data * far for name, own in self.module.named_parameters(recurse=False)}
+        return Again(with_parameters(self.module, parameters))
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Outputs times one plus something.
+
+    Args:
+        values: for each output, (n_out,).
+    """
+
+    values: Tensor
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory."""
+        return n_bytes(self.values)
+
+    def add(self, inputs: Tensor, outputs: Tensor, far: float = 1.0) -> None:  # noqa: ARG002
+        """See `Term`; `far` multiplies it."""
+        outputs.addcmul_(outputs, self.values, value=far)
+
+    def times(self, far: float) -> Scale:
+        """Multiplied once and for all."""
+        return Scale(self.values * far)
+
+
+def n_bytes(*tensors: Tensor | None) -> int:
+    """Memory of some tensors."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor is not None)

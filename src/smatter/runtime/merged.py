@@ -1,0 +1,102 @@
+"""One merged network for each task: any mixture and residual, at the price of composing it and of its memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from smatter.backbones.network import Inputs
+from smatter.compose.recipe import Recipe
+from smatter.library.library import Library
+from smatter.runtime.batches import find, put_back, rows_of_tasks, take
+from smatter.runtime.resident import Resident
+
+
+@dataclass
+class _Entry:
+    """A task's network, and who uses it.
+
+    Args:
+        resident: the network.
+        n_batches: under way with it.
+        is_gone: whether the task was unloaded or replaced.
+    """
+
+    resident: Resident
+    n_batches: int = 0
+    is_gone: bool = False
+
+
+class MergedRuntime:
+    """Tasks as networks of their own. Safe to use from several threads.
+
+    A network whose task was unloaded is used again as soon as no batch is under way with it: composing into memory
+    that is there already is several times faster than into new.
+
+    Args:
+        library: where recipes are composed from.
+        dtype: of weights and computing.
+    """
+
+    def __init__(self, library: Library, dtype: str = "F32") -> None:
+        self.library, self.dtype = library, dtype
+        self._tasks: dict[str, _Entry] = {}
+        self._free: list[Resident] = []
+        self._lock = threading.Lock()
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Names of the tasks that are loaded."""
+        with self._lock:
+            return tuple(self._tasks)
+
+    def load(self, task: str, recipe: Recipe) -> None:
+        """Compose a task's network, then serve it; one of that name is replaced at once."""
+        mixture = recipe.mixture_in(self.library.manifest.digests)
+        with self._lock:
+            resident = self._free.pop() if self._free else None
+        resident = resident or Resident(self.library, self.dtype)
+        resident.compose(mixture, recipe.residual)
+        with self._lock:
+            old = self._tasks.get(task)
+            self._tasks[task] = _Entry(resident)
+            if old:
+                self._retire(old)
+
+    def unload(self, task: str) -> None:
+        """Forget a task; batches under way still have it."""
+        with self._lock:
+            self._retire(find(self._tasks, task))
+            del self._tasks[task]
+
+    def n_bytes(self, task: str) -> int:
+        """Memory of the task's network."""
+        with self._lock:
+            return find(self._tasks, task).resident.n_bytes
+
+    def features(self, inputs: Inputs, tasks: Sequence[str]) -> Tensor:
+        """Features of rows, (n, d), in the order given: one forward pass for each task."""
+        members = rows_of_tasks(tasks, inputs)
+        with self._lock:
+            entries = {task: find(self._tasks, task) for task in members}
+            for entry in entries.values():
+                entry.n_batches += 1
+        try:
+            parts = ((rows, entries[task].resident.features(take(inputs, rows))) for task, rows in members.items())
+            return put_back(parts, len(tasks))
+        finally:
+            with self._lock:
+                for entry in entries.values():
+                    entry.n_batches -= 1
+                    self._recycle(entry)
+
+    def _retire(self, entry: _Entry) -> None:
+        entry.is_gone = True
+        self._recycle(entry)
+
+    def _recycle(self, entry: _Entry) -> None:
+        if entry.is_gone and not entry.n_batches:
+            self._free.append(entry.resident)

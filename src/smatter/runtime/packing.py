@@ -1,0 +1,135 @@
+"""From a residual to what a task adds on a shared base, in whichever form of each operator takes the fewest numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from smatter.compose.residual import Residual
+from smatter.errors import InvalidResidual
+from smatter.records import TensorSpec
+from smatter.runtime.deltas import Again, Bias, Columns, Elements, LowRank, OwnDeltas, Rows, Scale, Term
+from smatter.runtime.places import Place, with_parameters
+
+ELEMENT_COST = 8
+"""Numbers of a dense matrix that take as long to apply as one scattered element."""
+
+LARGEST_RANK = 64
+"""More rank components are not looked for."""
+
+RANK_ERROR = 1e-6
+"""Share of a matrix's norm that rank components may miss."""
+
+
+def dense_values(
+    residual: Residual, places: Mapping[str, Place], specs: Mapping[str, TensorSpec], dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """What a residual changes, tensor by tensor, in full; refused where a tensor is at no place."""
+    residual.check_fits(specs)
+    found = {}
+    for disk in residual.tensors:
+        tensor = _dense_tensor(residual, disk, specs[disk]).to(dtype)
+        if bool(tensor.any()):
+            if disk not in places:
+                raise InvalidResidual(f"tasks that share a base cannot correct {disk!r}: use the merged runtime")
+            found[disk] = tensor
+    return found
+
+
+def pack(values: Mapping[str, Tensor], places: Mapping[str, Place], base: Mapping[str, Tensor]) -> OwnDeltas:
+    """What a task of its own adds.
+
+    Args:
+        values: what each tensor differs by, by name on disk; see `dense_values`.
+        places: of the network, by names of tensors on disk.
+        base: the tensors that the task shares.
+    """
+    terms: dict[str, Sequence[Term]] = {}
+    for place in dict.fromkeys(places[disk] for disk in values):
+        own = {name: values[disk] for name, disk in place.tensors.items() if disk in values}
+        if place.kind == "linear":
+            terms[place.key] = linear_terms(own.get("weight"), own.get("bias"), place.is_transposed)
+        else:
+            terms[place.key] = (whole_term(place, own, base),)
+    return OwnDeltas(terms)
+
+
+def whole_term(place: Place, values: Mapping[str, Tensor], base: Mapping[str, Tensor]) -> Again | Bias | Scale:
+    """What is added at a place that is no linear operator, given what its parameters differ by."""
+    if place.kind == "leaf":
+        return Again(with_parameters(place.module, values))
+    if place.kind == "scale":
+        ((_, change),) = values.items()
+        now = base[place.key]
+        if bool(((now == 0) & (change != 0)).any()):
+            raise InvalidResidual(f"{place.key!r} is zero where the task differs from it: use the merged runtime")
+        return Scale(torch.where(change == 0, 0.0, change / now))
+    rows = [torch.zeros_like(base[disk][0]) for disk in place.tensors.values()]
+    everything = max(rows, key=len)
+    for tensor in values.values():
+        everything[: tensor.shape[1]] += tensor[0]
+    return Bias(everything)
+
+
+def linear_terms(weight: Tensor | None, bias: Tensor | None, is_transposed: bool) -> list[Term]:
+    """What is added to a linear operator, given what its weight and bias differ by."""
+    terms: list[Term] = []
+    if weight is not None:
+        matrix = weight.T if is_transposed else weight
+        rows, columns = ((matrix != 0).any(dim=axis).nonzero().flatten() for axis in (1, 0))
+        n_out, n_in = matrix.shape
+        costs = {
+            "rows": len(rows) * n_in,
+            "columns": len(columns) * n_out,
+            "elements": ELEMENT_COST * int(matrix.count_nonzero()),
+        }
+        form = min(costs, key=lambda form: costs[form])
+        factors = low_rank(matrix, min(LARGEST_RANK, costs[form] // (n_in + n_out)))
+        if factors is not None:
+            terms.append(LowRank(*factors))
+        elif form == "elements":
+            terms.append(Elements(matrix))
+        elif form == "columns":
+            terms.append(Columns(columns, matrix[:, columns].T.contiguous()))
+        else:
+            own = None
+            if bias is not None and bool(torch.isin((bias != 0).nonzero().flatten(), rows).all()):
+                own, bias = bias[rows], None
+            terms.append(Rows(rows, matrix[rows].contiguous(), own))
+    if bias is not None:
+        terms.append(Bias(bias))
+    return terms
+
+
+def low_rank(matrix: Tensor, largest: int) -> tuple[Tensor, Tensor] | None:
+    """Rank components of a matrix, if there are no more than `largest`: (rank, n_out) and (rank, n_in).
+
+    The columns' space is found from random combinations of them, which is quick where the rank is low (Halko,
+    Martinsson and Tropp, 2011), and verified.
+    """
+    if largest < 1:
+        return None
+    exact, generator = matrix.double(), torch.Generator().manual_seed(0)
+    probes = torch.randn(matrix.shape[1], largest + 1, generator=generator, dtype=torch.float64)
+    frame, _ = torch.linalg.qr(exact @ probes)
+    inside = frame.T @ exact
+    if float((exact - frame @ inside).norm()) > RANK_ERROR * float(exact.norm()):
+        return None
+    left, strengths, right = torch.linalg.svd(inside, full_matrices=False)
+    rank = int((strengths > RANK_ERROR * strengths[0]).sum())
+    if rank > largest:
+        return None
+    factors = (frame @ left[:, :rank] * strengths[:rank]).T, right[:rank]
+    return factors[0].to(matrix.dtype).contiguous(), factors[1].to(matrix.dtype).contiguous()
+
+
+def _dense_tensor(residual: Residual, name: str, spec: TensorSpec) -> Tensor:
+    """A residual's part of one tensor, in full."""
+    if name in residual.dense:
+        return torch.from_numpy(residual.dense[name])
+    entry = residual.elements[name]
+    result = torch.zeros(spec.n_elements)
+    result[torch.from_numpy(entry.indices)] = torch.from_numpy(entry.values)
+    return result.view(spec.shape)

@@ -1,0 +1,66 @@
+"""A library's network in memory, ready to compute features, with whatever weights were last composed."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from smatter.backbones.network import Inputs, Network
+from smatter.compose.arena import Arena
+from smatter.compose.mixture import Mixture
+from smatter.compose.plan import make_plan
+from smatter.compose.residual import Residual
+from smatter.library.library import Library
+from smatter.records import TensorSpec
+
+DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16}
+
+
+class Resident:
+    """One network and the memory of its weights.
+
+    Args:
+        library: where mixtures are composed from.
+        dtype: of the weights and of all computing, "F32" or "BF16".
+    """
+
+    def __init__(self, library: Library, dtype: str = "F32") -> None:
+        library.verify()
+        self.library, self.dtype = library, dtype
+        self.specs = {
+            name: TensorSpec(dtype, spec.shape) if spec.is_floating else spec for name, spec in library.specs.items()
+        }
+        self.arena = Arena(self.specs)
+        self.network = Network(library.base.config)
+        self.compose(Mixture.of({library.manifest.base: 1.0}))
+        self.network.use(self.arena.tensors())
+        self.network.model.to(DTYPES[dtype]).requires_grad_(False)
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory of the weights."""
+        return sum(spec.n_bytes for spec in self.specs.values())
+
+    def compose(self, mixture: Mixture, residual: Residual | None = None) -> None:
+        """Give the network these weights; the memory stays the same."""
+        library = self.library
+        plan = make_plan(mixture, self.specs, library.partition, library.manifest.digests, residual)
+        self.arena.fill(plan, library)
+
+    def features(self, inputs: Inputs) -> Tensor:
+        """Features of all rows, (n, d), in one forward pass."""
+        with torch.inference_mode():
+            return self.network.features(inputs)
+
+    @cached_property
+    def leaves(self) -> dict[str, tuple[nn.Module, str]]:
+        """By name on disk, the module that has a tensor as a parameter of its own, and the parameter's name there."""
+        places = {tensor.data_ptr(): name for name, tensor in self.arena.tensors().items() if tensor.numel()}
+        found: dict[str, tuple[nn.Module, str]] = {}
+        for module in self.network.model.modules():
+            for name, parameter in module.named_parameters(recurse=False):
+                if (disk := places.get(parameter.data_ptr())) is not None:
+                    found[disk] = module, name
+        return found

@@ -1,0 +1,179 @@
+"""Many tasks on one base: a batch of several tasks' rows in one forward pass.
+
+Rows are sorted by task. Every operator is applied once to all rows with the base's weights; then each task adds what
+its active groups do otherwise to its own rows. In the end rows are put back in their order.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+
+import torch
+from torch import Tensor, nn
+
+from smatter.backbones.groups import find_groups
+from smatter.backbones.network import Inputs
+from smatter.compose.mixture import Mixture
+from smatter.compose.recipe import Recipe
+from smatter.compose.residual import Residual
+from smatter.errors import InvalidRecipe
+from smatter.library.library import Library
+from smatter.runtime.batches import find, put_back, rows_of_tasks, take
+from smatter.runtime.deltas import Add, Deltas
+from smatter.runtime.gates import SharedDelta
+from smatter.runtime.packing import dense_values, pack
+from smatter.runtime.places import Place, find_places
+from smatter.runtime.resident import DTYPES, Resident
+
+
+class Base:
+    """One mixture in memory that tasks share.
+
+    Args:
+        resident: the network.
+        mixture: its weights.
+    """
+
+    def __init__(self, resident: Resident, mixture: Mixture) -> None:
+        self.resident, self.mixture = resident, mixture
+        resident.compose(mixture)
+        self.tensors = resident.arena.tensors()
+        self.places = find_places(resident)
+        self._batch = threading.local()
+        for place in dict.fromkeys(self.places.values()):
+            place.module.register_forward_hook(partial(self._add, place))
+
+    def features(self, inputs: Inputs, segments: Iterable[tuple[int, int, Deltas]]) -> Tensor:
+        """Features of rows, (n, d), of which some segments belong to tasks."""
+        at: dict[str, list[tuple[int, int, Add]]] = {}
+        for start, stop, task in segments:
+            for key, add in task.adds():
+                at.setdefault(key, []).append((start, stop, add))
+        self._batch.at = at
+        try:
+            return self.resident.features(inputs)
+        finally:
+            self._batch.at = {}
+
+    def _add(self, place: Place, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:  # noqa: ARG002
+        if segments := self._batch.at.get(place.key):
+            given, n_each = inputs[0], 1
+            if place.kind == "linear":  # tokens, or pixels, side by side
+                n_each = output[0].numel() // output.shape[-1]
+                given, output = given.flatten(0, -2), output.view(-1, output.shape[-1])
+            for start, stop, add in segments:
+                begin, length = start * n_each, (stop - start) * n_each
+                add(given.narrow(0, begin, length), output.narrow(0, begin, length))
+
+
+class SharedRuntime:
+    """Tasks as deltas on one or a few resident mixtures. Safe to use from several threads.
+
+    Args:
+        library: where the mixtures come from.
+        catalogue: the mixtures, by name; tasks must be on one of them.
+        dtype: of weights and computing.
+        shared: a delta of which tasks may open units, if any; see `open`.
+    """
+
+    def __init__(
+        self,
+        library: Library,
+        catalogue: Mapping[str, Mixture],
+        dtype: str = "F32",
+        shared: Residual | None = None,
+    ) -> None:
+        if not catalogue:
+            raise InvalidRecipe("a catalogue needs at least one mixture: give one")
+        self.library, self.dtype = library, dtype
+        self.bases = {
+            name: Base(Resident(library, dtype), mixture.without_idle()) for name, mixture in catalogue.items()
+        }
+        first = next(iter(self.bases.values()))
+        self.specs = first.resident.specs
+        self.groups = find_groups(self.specs, library.base.config, library.partition)
+        self.shared: dict[str, SharedDelta] = {}
+        if shared:
+            values = dense_values(shared, first.places, self.specs, DTYPES[dtype])
+            for name, base in self.bases.items():
+                self.shared[name] = SharedDelta(values, base.places, self.groups, library.partition, base.tensors)
+        self._tasks: dict[str, _Entry] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Names of the tasks that are loaded."""
+        return tuple(self._tasks)
+
+    def load(self, task: str, recipe: Recipe) -> None:
+        """Serve a task from now on; one of that name is replaced at once, and batches under way keep the old one."""
+        mixture = recipe.mixture_in(self.library.manifest.digests).without_idle()
+        base = next((base for base in self.bases.values() if base.mixture == mixture), None)
+        if base is None:
+            raise InvalidRecipe("the recipe's mixture is not in the catalogue: add it there, or use the merged runtime")
+        values = dense_values(recipe.residual or Residual(), base.places, self.specs, DTYPES[self.dtype])
+        self._put(task, _Entry(base, pack(values, base.places, base.tensors)))
+
+    def open(self, task: str, far: Mapping[str, Sequence[float]], base: str | None = None) -> None:
+        """Serve a task that opens units of the shared delta.
+
+        Args:
+            task: its name.
+            far: how far each unit of some modules is open: their groups, then the rest of the module.
+            base: a mixture of the catalogue, the first by default.
+        """
+        name = base or next(iter(self.bases))
+        if name not in self.bases:
+            raise InvalidRecipe(f"the catalogue has no {name[:100]!r}: it has {', '.join(self.bases)}")
+        if name not in self.shared:
+            raise InvalidRecipe("there is no shared delta to open: make the runtime with one")
+        self._put(task, _Entry(self.bases[name], self.shared[name].opened(far)))
+
+    def unload(self, task: str) -> None:
+        """Forget a task; batches under way still have it."""
+        with self._lock:
+            find(self._tasks, task)
+            self._tasks = {name: entry for name, entry in self._tasks.items() if name != task}
+
+    def n_bytes(self, task: str) -> int:
+        """Memory of a task beside the bases and the shared delta."""
+        return find(self._tasks, task).deltas.n_bytes
+
+    def features(self, inputs: Inputs, tasks: Sequence[str]) -> Tensor:
+        """Features of rows of any tasks, (n, d), in the order given: one forward pass for each base that is used."""
+        members, present = rows_of_tasks(tasks, inputs), self._tasks  # what is loaded meanwhile does not matter
+        by_base: dict[Base, list[str]] = {}
+        for task in members:
+            by_base.setdefault(find(present, task).base, []).append(task)
+
+        def parts() -> Iterator[tuple[Tensor, Tensor]]:
+            for base, own in by_base.items():
+                ends = list(accumulate(len(members[task]) for task in own))
+                segments = [
+                    (end - len(members[task]), end, present[task].deltas) for task, end in zip(own, ends, strict=True)
+                ]
+                rows = torch.cat([members[task] for task in own])
+                yield rows, base.features(take(inputs, rows), segments)
+
+        return put_back(parts(), len(tasks))
+
+    def _put(self, task: str, entry: _Entry) -> None:
+        with self._lock:
+            self._tasks = {**self._tasks, task: entry}
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A task.
+
+    Args:
+        base: the mixture that it is on.
+        deltas: what it adds.
+    """
+
+    base: Base
+    deltas: Deltas

@@ -1,0 +1,83 @@
+"""The latency model: costs that are known are found again, bounds hold, guarantees count."""
+
+import numpy as np
+import pytest
+
+from smatter.budget.latency import KNOTS, LatencyModel, ModuleCost, conformal_factor, fit_costs
+from smatter.errors import InvalidProfile
+
+KINDS = {f"{layer}.{kind}": kind for layer in range(4) for kind in ("attention", "mlp")}
+COSTS = {
+    module: ModuleCost(0.02 if kind == "attention" else 0.01, (0.01, 0.02, 0.03, 0.08))
+    if kind == "attention"
+    else ModuleCost(0.01, (0.04, 0.03, 0.02, 0.01))
+    for module, kind in KINDS.items()
+}
+
+
+def random_stacks(n: int, seed: int) -> list[dict[str, float]]:
+    generator = np.random.default_rng(seed)
+    return [{module: float(generator.random()) for module in KINDS if generator.random() < 0.6} for _ in range(n)]
+
+
+def test_costs_are_exact_at_knots_off_and_between() -> None:
+    cost = ModuleCost(0.5, (1.0, 2.0, 0.0, 4.0))
+    values = cost(np.array([0.0, 1e-9, *KNOTS[1:], 0.75]))
+    assert values == pytest.approx([0, 0.5, 1.5, 3.5, 3.5, 7.5, 5.5], abs=1e-6)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.01])
+def test_costs_that_are_known_are_found_again(noise: float) -> None:
+    truth = LatencyModel(COSTS)
+    stacks, generator = random_stacks(150, 0), np.random.default_rng(1)
+    ratios = truth.relative(stacks) * (1 + noise * generator.standard_normal(150))
+    found = fit_costs(stacks, ratios, KINDS)
+    new = random_stacks(100, 2)
+    error = np.abs(found.relative(new) / truth.relative(new) - 1)
+    assert float(error.max()) < (1e-3 if not noise else 0.02)
+
+
+def test_a_module_unlike_its_kind_is_found() -> None:
+    truth = LatencyModel({**COSTS, "2.mlp": ModuleCost(0.1, (0.1, 0.1, 0.1, 0.2))})
+    stacks = random_stacks(200, 3)
+    found = fit_costs(stacks, truth.relative(stacks), KINDS)
+    assert found.costs["2.mlp"](np.ones(1)) > 2 * found.costs["1.mlp"](np.ones(1))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_majorant_is_convex_above_and_close(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    cost = ModuleCost(float(generator.random()), tuple(generator.random(len(KNOTS) - 1).tolist()))
+    lines = np.array(cost.majorant)
+    points = np.sort(np.concatenate([np.linspace(1e-6, 1, 500), KNOTS[1:]]))
+    above = (lines[:, :1] + lines[:, 1:] * points).max(axis=0)
+    exact = cost(points)
+    assert bool((above >= exact - 1e-9).all())
+    assert bool((np.diff(lines[:, 1]) >= -1e-12).all())
+    assert float((above - exact).min()) < 1e-6  # it touches
+
+
+def test_the_majorant_of_a_convex_cost_is_the_cost() -> None:
+    cost = ModuleCost(0.2, (0.1, 0.2, 0.5, 2.0))
+    lines, points = np.array(cost.majorant), np.linspace(1e-6, 1, 200)
+    assert (lines[:, :1] + lines[:, 1:] * points).max(axis=0) == pytest.approx(cost(points))
+
+
+def test_conformal_factors_cover_as_often_as_they_promise() -> None:
+    generator = np.random.default_rng(0)
+    covered = []
+    for _ in range(2000):
+        scores = generator.lognormal(size=31)
+        covered.append(scores[-1] <= conformal_factor(scores[:-1].tolist(), 0.1))
+    assert 0.88 < float(np.mean(covered)) < 0.94  # at least 0.9, at most 0.9 + 1 / 31, and chance
+    assert conformal_factor([1.0] * 5, 0.1) == float("inf")
+
+
+def test_strange_configurations_are_refused() -> None:
+    model = LatencyModel(COSTS)
+    with pytest.raises(InvalidProfile, match="knows no module 'x'"):
+        model.relative({"x": 0.5})
+    with pytest.raises(InvalidProfile, match="not between 0 and 1"):
+        model.relative({"0.mlp": 1.5})
+    with pytest.raises(InvalidProfile, match="none negative"):
+        ModuleCost(-0.1, (0.0,) * 4)

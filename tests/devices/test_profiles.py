@@ -1,0 +1,267 @@
+"""Profiles: what is measured, what is refused, how an old one is adjusted, and which runtime one recommends."""
+
+import json
+import multiprocessing
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_runtimes import make_library
+
+from smatter.budget.latency import LatencyModel, ModuleCost
+from smatter.devices.choice import TaskLoad, choose_runtime
+from smatter.devices.composing import measure_composing
+from smatter.devices.fingerprint import Fingerprint
+from smatter.devices.measure import MeasureSettings, choose_epsilon, correct_profile, measure_profile, with_bend
+from smatter.devices.profile import Composing, Profile, read_profile, write_profile
+from smatter.devices.stacks import REST, Bench, Setting
+from smatter.devices.timing import Timed, time_cases
+from smatter.devices.unmeasured import counted_profile, micro_profile, table_profile
+from smatter.errors import InvalidProfile, InvalidSettings, NotFound
+from smatter.library.library import Library
+from smatter.report.profiled import profile_page
+
+MLP = "encoder.layer.0.mlp"
+HERE = Fingerprint(device="a", cores=2, capability="b", torch="2", threads=1, batch=8, dtype="F32", length=8,
+                   network="0" * 64)  # fmt: skip
+COMPOSING = Composing(fixed=1.0, per_read=0.1, per_byte=0.001, per_correction=0.2, per_corrected_byte=0.002,
+                      module_bytes={MLP: 100, "norm": 10}, off=0.0)  # fmt: skip
+PROFILE = Profile(unit="ms", method="stacks", fingerprint=HERE, base=10.0, costs={MLP: (0.1, 0.1, 0.1, 0.2, 0.4)},
+                  kappa=1.1, epsilon=0.5, rows={1: 3.0, 16: 18.0}, composing=COMPOSING)  # fmt: skip
+FEW = MeasureSettings(n_fitted=20, n_calibrated=10, n_tested=5, seconds=1.0)
+
+
+@pytest.fixture(scope="module")
+def vit(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    return make_library("vit", tmp_path_factory.mktemp("vit"))
+
+
+@pytest.fixture(scope="module")
+def bench(vit: Library) -> Bench:
+    return Bench(vit, Setting(batch=2))
+
+
+@pytest.fixture(scope="module")
+def measured(vit: Library) -> Profile:
+    shares: list[float] = []
+    profile = measure_profile(vit, Setting(batch=2), FEW, shares.append)
+    assert sum(shares) == pytest.approx(1.0)
+    return profile
+
+
+def test_a_profile_says_all_of_itself_and_comes_back_from_its_file(measured: Profile, tmp_path: Path) -> None:
+    assert measured.base > 0 and measured.kappa > 0 and 0 <= measured.record["coverage"] <= 1
+    assert measured.fingerprint.batch == 2 and measured.fingerprint.length == 8
+    assert {MLP, MLP + REST, "encoder.layer.1.attention"} <= measured.costs.keys()
+    assert set(measured.rows) == {1, 4} and len(measured.points) == 5
+    assert measured.composing and measured.composing.fixed >= 0
+    write_profile(tmp_path / "p.json", measured)
+    assert read_profile(tmp_path / "p.json") == measured
+    page = profile_page(measured)
+    assert "Predicted and measured" in page and page.count("<circle") == 5
+
+
+@pytest.mark.parametrize("family", ["bert", "convnext", "gpt2", "llama"])
+def test_every_family_can_be_profiled(family: str, tmp_path: Path) -> None:
+    bench = Bench(make_library(family, tmp_path), Setting(batch=2, length=None if family == "convnext" else 6))
+    stack = dict.fromkeys(bench.kinds, 1.0)
+    assert bench.deltas(stack, 0).n_bytes > 0
+    bench.case(stack, 0)()
+    assert micro_profile(bench).predict(stack)[0] > 0
+
+
+def test_half_precision_can_be_profiled(vit: Library) -> None:
+    bench = Bench(vit, Setting(batch=2, dtype="BF16"))
+    bench.case({MLP: 1.0, MLP + REST: 1.0}, 0)()
+    assert bench.fingerprint.dtype == "BF16"
+
+
+def test_stacks_have_as_many_active_groups_as_they_say(bench: Bench) -> None:
+    heads = "encoder.layer.0.attention"
+    whole, half = (bench.deltas({heads: share}, 0).n_bytes for share in (1.0, 0.5))
+    assert bench.n_groups[heads] == 2 and half == whole / 2
+    generator = np.random.default_rng(0)
+    stacks = [bench.random_stack(generator) for _ in range(50)]
+    assert all(0 < share <= 1 for stack in stacks for share in stack.values())
+    assert {name for stack in stacks for name in stack} == set(bench.kinds)
+
+
+def spin(stop: float) -> None:
+    while time.monotonic() < stop:
+        pass
+
+
+def test_a_neighbour_that_takes_a_core_is_noticed() -> None:
+    def run(milliseconds: float) -> Callable[[], object]:
+        return lambda: time.sleep(milliseconds / 1000)
+
+    n = max(2, multiprocessing.cpu_count() // 4)
+    neighbours = [
+        multiprocessing.get_context("fork").Process(target=spin, args=(time.monotonic() + 1.5,)) for _ in range(n)
+    ]
+    for each in neighbours:
+        each.start()
+    timed = time_cases(run(5), [lambda: run(10), lambda: run(20)], 20, np.random.default_rng(0))
+    for each in neighbours:
+        each.join()
+    assert timed.others is not None and timed.others > 0.15 and not timed.is_quiet
+
+
+def test_a_profile_of_a_busy_machine_says_so_and_has_a_wider_bound(
+    vit: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from smatter.devices import measure
+
+    generator = np.random.default_rng(0)
+    ratios, bases = 1 + 0.1 * generator.random((35, 5)), np.array([1.0] * 90 + [2.0] * 10)
+
+    def bound(others: float) -> Profile:
+        monkeypatch.setattr(measure, "time_stacks", lambda *_: Timed(ratios, bases, others))
+        return measure_profile(vit, Setting(batch=2), FEW)
+
+    quiet, busy = bound(0.01), bound(0.5)
+    assert quiet.is_quiet and not busy.is_quiet
+    assert busy.kappa == pytest.approx(2 * quiet.kappa)
+
+
+def test_ratios_are_to_the_base_around_them() -> None:
+    clock = iter(np.cumsum([0.0] + [1.0, 2.0, 3.0] * 1000))
+    timed = time_cases(lambda: next(clock), [lambda: lambda: None] * 3, 4, np.random.default_rng(0))
+    assert timed.ratios.shape == (3, 4) and len(timed.base_seconds) == 4 * 3
+
+
+def test_what_bends_is_found_only_where_it_is_there() -> None:
+    generator = np.random.default_rng(0)
+    stacks = [{MLP: float(share)} for share in generator.uniform(0.1, 1, 200)]
+    straight = LatencyModel({MLP: ModuleCost(0.1, (0.1, 0.1, 0.2, 0.4))})
+    noise = 0.005 * generator.standard_normal(200)
+    assert with_bend(straight, stacks, straight.relative(stacks) + noise).bend == 0
+    bent = LatencyModel(straight.costs, -0.2)
+    assert with_bend(straight, stacks, bent.relative(stacks) + noise).bend == pytest.approx(-0.2, abs=0.02)
+
+
+def test_an_offset_is_chosen_where_errors_do_not_grow() -> None:
+    generator = np.random.default_rng(0)
+    predicted = generator.uniform(1, 10, 300)
+    assert choose_epsilon(predicted, predicted + 0.05 * generator.random(300), 0.1) > 0
+    assert choose_epsilon(predicted, predicted * (1 + 0.05 * generator.random(300)), 0.1) <= 0.005
+
+
+def test_predictions_bounds_and_rows() -> None:
+    assert PROFILE.predict({MLP: 1.0})[0] == pytest.approx(19.0)
+    assert PROFILE.bound([{}, {MLP: 1.0}]) == pytest.approx([11.5, 21.4])
+    assert [PROFILE.base_of(n) for n in (1, 8, 12, 16, 32)] == pytest.approx([3, 10, 14, 18, 34])
+    with pytest.raises(InvalidProfile, match="knows no module 'x'"):
+        PROFILE.predict({"x": 1.0})
+
+
+def test_composing_costs_sum_over_modules(vit: Library, bench: Bench) -> None:
+    assert COMPOSING.c_mix(MLP) == pytest.approx(0.2) and COMPOSING.c_res("norm") == pytest.approx(0.22)
+    assert COMPOSING.cost({MLP: 2, "norm": 1}, [MLP]) == pytest.approx(1 + 2 * 0.2 + 0.11 + 0.4)
+    with pytest.raises(InvalidProfile, match="knows no module"):
+        COMPOSING.c_mix("x")
+    found = measure_composing(vit, bench.base.resident, np.random.default_rng(0))
+    assert found.cost(dict.fromkeys(found.module_bytes, 2), []) > 0
+
+
+def test_another_device_setting_or_network_is_refused_and_can_be_allowed_for() -> None:
+    there = HERE.model_copy(update={"threads": 2, "torch": "3"})
+    with pytest.raises(InvalidProfile, match=r"torch 2, not 3; threads 1, not 2.*--from"):
+        PROFILE.check(there)
+    PROFILE.check(HERE)
+    careful = PROFILE.with_margin(there, 1.5)
+    careful.check(there)
+    assert careful.bound({})[0] == pytest.approx(1.5 * 1.1 * 10 + 0.5)
+    stacks = [{MLP: share} for share in np.linspace(0.05, 1, 12)]
+    truth = 25 + 1.4 * (PROFILE.predict(stacks) - 10)
+    corrected = PROFILE.corrected(there, stacks, truth)
+    corrected.check(there)
+    assert corrected.predict(stacks) == pytest.approx(truth)
+    with pytest.raises(InvalidProfile, match="7 points are too few"):
+        PROFILE.corrected(there, stacks[:7], truth[:7])
+    with pytest.raises(InvalidProfile, match="do not fit"):
+        PROFILE.corrected(there, stacks, truth[::-1])
+    with pytest.raises(InvalidProfile, match="another network"):
+        PROFILE.with_margin(HERE.model_copy(update={"network": "1" * 64}), 2.0)
+    with pytest.raises(InvalidProfile, match="not between"):
+        PROFILE.with_margin(there, 0.5)
+
+
+def test_an_old_profile_is_corrected_by_measuring(measured: Profile, bench: Bench) -> None:
+    old = measured.model_copy(update={"base": 100 * measured.base, "rows": {}})
+    corrected = correct_profile(bench, old, 8)
+    assert corrected.base < 0.1 * old.base and corrected.record == {"corrected_with_points": 8}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema": 2}, "schema"), ({"base": -1}, "base"), ({"base": None}, "base"), ({"kappa": 0}, "kappa"),
+        ({"costs": {}}, "costs"), ({"costs": {MLP: [0.1]}}, "costs"), ({"costs": {MLP: []}}, "costs"),
+        ({"costs": {MLP: [0.1, 0, 0, 0, -1]}}, "costs"), ({"unit": ""}, "unit"), ({"surprise": 1}, "surprise"),
+        ({"fingerprint": {}}, "fingerprint"), ({"bend": -7}, "bend"), ({"delta": 1.5}, "delta"),
+    ],
+)  # fmt: skip
+def test_damaged_profiles_are_refused(change: dict[str, object], message: str, tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    write_profile(path, PROFILE)
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(InvalidProfile, match=message):
+        read_profile(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b'{"schema": 1}', b'{"base": NaN}'])
+def test_what_is_no_profile_is_refused(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    with pytest.raises(NotFound):
+        read_profile(path)
+    path.write_bytes(content)
+    with pytest.raises((InvalidProfile, ValueError), match=r"p\.json"):
+        read_profile(path)
+
+
+def test_counting_bytes_is_exact(bench: Bench) -> None:
+    profile = counted_profile(bench)
+    stack = {MLP: 1.0, "encoder.layer.1.attention": 0.5, MLP + REST: 1.0}
+    weights = profile.predict(stack)[0] - profile.base
+    assert profile.unit == "bytes" and weights == pytest.approx(bench.deltas(stack, 0).n_bytes, rel=0.01)
+
+
+def test_a_table_of_ones_own(bench: Bench, tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"unit": "mJ", "base": 50, "modules": {MLP: [1, 2, 3, 5, 9], MLP + REST: [4]}}))
+    profile = table_profile(path, bench)
+    assert profile.unit == "mJ" and profile.method == "table"
+    assert profile.predict([{}, {MLP: 1.0}, {MLP: 0.5, MLP + REST: 1.0}]) == pytest.approx([50, 59, 59])
+    for modules, message in (
+        ({"x": [1]}, "no module 'x'"),
+        ({MLP: [1, 2]}, "needs 5"),
+        ({MLP: [5, 4, 3, 2, 1]}, "never fall"),
+    ):
+        path.write_text(json.dumps({"unit": "mJ", "base": 50, "modules": modules}))
+        with pytest.raises(InvalidProfile, match=message):
+            table_profile(path, bench)
+
+
+def test_the_choice_of_a_runtime_follows_the_load_and_says_why() -> None:
+    many = choose_runtime(PROFILE, [TaskLoad(1, {MLP: 0.125})] * 8)
+    assert many.runtime == "shared" and many.merged == pytest.approx(8 * 3.0)
+    assert many.shared == pytest.approx(10 + 8 * 1.0 + 8 * 1.0 / 8)
+    few = choose_runtime(PROFILE, [TaskLoad(8, {MLP: 1.0})])
+    assert few.runtime == "merged" and few.merged == 10.0 and "deltas 9" in few.reason
+    cold = choose_runtime(PROFILE, [TaskLoad(8, {MLP: 0.125}, is_loaded=False)])
+    assert cold.runtime == "merged" and "composing 1 networks" in cold.reason
+    with pytest.raises(InvalidSettings, match="at least one task"):
+        choose_runtime(PROFILE, [])
+    with pytest.raises(InvalidProfile, match="what composing costs"):
+        choose_runtime(PROFILE.model_copy(update={"composing": None}), [TaskLoad(1, {}, is_loaded=False)])
+
+
+def test_settings_that_make_no_sense_are_refused(vit: Library) -> None:
+    with pytest.raises(InvalidSettings, match="99 stacks or more"):
+        MeasureSettings(n_calibrated=50, delta=0.01)
+    for wrong in ({"batch": 0}, {"threads": 0}, {"dtype": "F8"}, {"length": 10**9}):
+        with pytest.raises(InvalidSettings):
+            Setting(**wrong)

@@ -1,0 +1,195 @@
+"""Both runtimes, in every family of networks: a mixed batch gives each row what its task's own network gives it."""
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from small_runtimes import FAMILIES, inputs_of, make_library, random_residual, units
+from torch import Tensor
+
+from smatter.compose.mixture import Mixture
+from smatter.compose.residual import Residual
+from smatter.errors import InvalidRecipe, InvalidResidual, InvalidSupport, NotFound
+from smatter.library.library import Library
+from smatter.runtime.merged import MergedRuntime
+from smatter.runtime.packing import dense_values, pack
+from smatter.runtime.resident import Resident
+from smatter.runtime.shared import SharedRuntime
+
+BASE = Mixture.of({"s0": 1.0})
+HALF = Mixture.of({"s0": 0.5, "s1": 0.5})
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Library:
+    return make_library(request.param, tmp_path_factory.mktemp("library"))
+
+
+@pytest.fixture(scope="module")
+def vit(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    return make_library("vit", tmp_path_factory.mktemp("vit"))
+
+
+def alone(library: Library, mixture: Mixture, residual, inputs: dict[str, Tensor]) -> Tensor:
+    resident = Resident(library)
+    resident.compose(mixture, residual)
+    return resident.features(inputs)
+
+
+def test_a_mixed_batch_gives_each_row_what_its_own_network_gives(library: Library) -> None:
+    runtime = SharedRuntime(library, {"base": BASE, "half": HALF})
+    merged = MergedRuntime(library)
+    residuals = {f"task {number}": random_residual(runtime, seed=number, share=0.4) for number in range(3)}
+    mixtures = {"task 0": BASE, "task 1": BASE, "task 2": HALF}
+    for task, residual in residuals.items():
+        for each in (runtime, merged):
+            each.load(task, library.recipe(mixtures[task], residual))
+    for each in (runtime, merged):
+        each.load("plain", library.recipe(BASE))
+    inputs = inputs_of(library, 7)
+    tasks = ["task 1", "plain", "task 0", "task 2", "task 1", "task 2", "plain"]
+    found, also = runtime.features(inputs, tasks), merged.features(inputs, tasks)
+    for task in dict.fromkeys(tasks):
+        rows = [row for row, name in enumerate(tasks) if name == task]
+        expected = alone(
+            library, mixtures.get(task, BASE), residuals.get(task), {k: v[rows] for k, v in inputs.items()}
+        )
+        torch.testing.assert_close(found[rows], expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(also[rows], expected, atol=1e-5, rtol=1e-5)
+    assert float((found[2] - alone(library, BASE, None, {k: v[2:3] for k, v in inputs.items()})[0]).abs().max()) > 1e-3
+    assert 0 < runtime.n_bytes("task 0") < merged.n_bytes("task 0") and runtime.n_bytes("plain") == 0
+
+
+def test_gates_open_units_of_a_shared_delta(library: Library) -> None:
+    bare = SharedRuntime(library, {"base": BASE, "half": HALF})
+    delta = random_residual(bare, seed=5, share=1.0)
+    runtime = SharedRuntime(library, {"base": BASE, "half": HALF}, shared=delta)
+    generator = np.random.default_rng(3)
+    expected = {name: np.zeros_like(values) for name, values in delta.dense.items()}
+    far: dict[str, list[float]] = {}
+    every_unit = iter(units(runtime))
+    for module, n_units in runtime.shared["base"].n_units.items():
+        far[module] = (generator.choice([0.0, 0.0, 0.5, 0.3], size=n_units)).tolist()
+        for gate in far[module]:
+            for tensor, index in next(every_unit):
+                expected[tensor][index] += np.float32(gate) * delta.dense[tensor][index]
+    for mixture, name in ((BASE, "base"), (HALF, "half")):
+        runtime.open(name, far, name)
+        bare.load(name, library.recipe(mixture, Residual(dense=expected)))
+    inputs = inputs_of(library, 4)
+    ours, theirs = (each.features(inputs, ["half", "base", "half", "base"]) for each in (runtime, bare))
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+    assert runtime.n_bytes("base") < bare.n_bytes("base") / 3
+    packed, base = runtime.shared["half"].packed(far), runtime.bases["half"]
+    torch.testing.assert_close(base.features(inputs, [(0, 4, packed)])[[0, 2]], ours[[0, 2]], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["LowRank", "Elements", "Rows", "Columns"])
+def test_each_operator_has_the_form_of_the_fewest_numbers(library: Library, form: str) -> None:
+    runtime = SharedRuntime(library, {"base": BASE})
+    (base,), generator = runtime.bases.values(), np.random.default_rng(4)
+    operators = [place for place in base.places.values() if place.kind == "linear"]
+    place = max(operators, key=lambda place: runtime.specs[place.key].n_elements)
+    name = place.key
+    shape = runtime.specs[name].shape
+    dense = generator.standard_normal(shape).astype(np.float32)
+    if form == "LowRank":
+        dense = (0.2 * dense[:, :1] @ dense[:1, :]).astype(np.float32)
+    if form == "Elements":
+        dense = np.where(np.eye(*shape, dtype=bool) & (np.arange(shape[1]) < 3), dense, 0)
+    if form in ("Rows", "Columns"):
+        kept = np.zeros(shape, np.float32)
+        if (form == "Rows") != place.is_transposed:
+            kept[[1, 2, 5]] = dense[[1, 2, 5]]
+        else:
+            kept[:, [1, 2, 5]] = dense[:, [1, 2, 5]]
+        dense = kept
+    residual = Residual(dense={name: dense})
+    terms = pack(dense_values(residual, base.places, runtime.specs, torch.float32), base.places, base.tensors).terms
+    assert [type(term).__name__ for term in terms[place.key]] == [form]
+    runtime.load("task", library.recipe(BASE, residual))
+    inputs = inputs_of(library, 2)
+    expected = alone(library, BASE, residual, inputs)
+    torch.testing.assert_close(runtime.features(inputs, ["task"] * 2), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_what_cannot_be_served_is_refused_with_the_remedy(vit: Library) -> None:
+    runtime = SharedRuntime(vit, {"base": BASE})
+    with pytest.raises(InvalidRecipe, match="not in the catalogue"):
+        runtime.load("other", vit.recipe(HALF))
+    with pytest.raises(NotFound, match="'nobody' is loaded"):
+        runtime.features(inputs_of(vit, 1), ["nobody"])
+    with pytest.raises(NotFound, match="'nobody'"):
+        runtime.unload("nobody")
+    with pytest.raises(InvalidSupport, match="3 rows and 1 names"):
+        runtime.features(inputs_of(vit, 3), ["nobody"])
+    with pytest.raises(InvalidRecipe, match="no shared delta"):
+        runtime.open("gated", {})
+    with pytest.raises(InvalidRecipe, match="at least one mixture"):
+        SharedRuntime(vit, {})
+    gated = SharedRuntime(vit, {"base": BASE}, shared=random_residual(runtime, 0, 1.0))
+    with pytest.raises(InvalidResidual, match="has 4 units, not 2"):
+        gated.open("gated", {"encoder.layer.0.mlp": [0.0, 1.0]})
+    with pytest.raises(InvalidResidual, match="'nowhere' has no units"):
+        gated.open("gated", {"nowhere": [0.0, 1.0]})
+    with pytest.raises(InvalidResidual, match="NaN"):
+        gated.open("gated", {"encoder.layer.0.mlp": [0.0, 1.0, float("nan"), 0.0]})
+    with pytest.raises(InvalidRecipe, match="the catalogue has no 'half'"):
+        gated.open("gated", {}, "half")
+    assert runtime.tasks == ()
+
+
+def test_what_is_the_same_for_all_rows_or_zero_needs_the_merged_runtime(tmp_path: Path) -> None:
+    bert, convnext = (make_library(family, tmp_path / family) for family in ("bert", "convnext"))
+    for library, tensor in ((bert, "embeddings.word_embeddings.weight"), (convnext, "layer_scale_parameter")):
+        name = next(name for name in library.specs if name.endswith(tensor))
+        residual = Residual(dense={name: np.ones(library.specs[name].shape, np.float32)})
+        runtime = SharedRuntime(library, {"base": BASE})
+        if library is convnext:
+            runtime.bases["base"].tensors[name][0] = 0
+        with pytest.raises(InvalidResidual, match="use the merged runtime"):
+            runtime.load("task", library.recipe(BASE, residual))
+        MergedRuntime(library).load("task", library.recipe(BASE, residual))
+
+
+@pytest.mark.parametrize("kind", [SharedRuntime, MergedRuntime])
+def test_tasks_come_and_go_while_others_are_served(vit: Library, kind: type) -> None:
+    runtime = SharedRuntime(vit, {"base": BASE}) if kind is SharedRuntime else MergedRuntime(vit)
+    maker = SharedRuntime(vit, {"base": BASE})
+    recipes = [vit.recipe(BASE, random_residual(maker, seed, 0.5)) for seed in range(4)]
+    inputs = inputs_of(vit, 4)
+    answers = [alone(vit, BASE, recipe.residual, inputs) for recipe in recipes]
+    runtime.load("steady", recipes[0])
+    runtime.load("changing", recipes[1])
+    mistakes: list[str] = []
+    ended = threading.Event()
+
+    def serve() -> None:
+        while not ended.is_set():
+            found = runtime.features(inputs, ["steady", "changing", "steady", "changing"])
+            for row in (0, 2):
+                if float((found[row] - answers[0][row]).abs().max()) > 1e-5:
+                    mistakes.append("steady")
+            for row in (1, 3):  # the old one or the new one, never a bit of both
+                if min(float((found[row] - answer[row]).abs().max()) for answer in answers[1:]) > 1e-5:
+                    mistakes.append("changing")
+
+    def change(seed: int) -> None:
+        generator = np.random.default_rng(seed)
+        for turn in range(12):
+            runtime.load("changing", recipes[1 + int(generator.integers(3))])
+            runtime.load(f"brief {seed} {turn}", recipes[0])
+            runtime.unload(f"brief {seed} {turn}")
+
+    servers = [threading.Thread(target=serve) for _ in range(2)]
+    changers = [threading.Thread(target=change, args=(seed,)) for seed in range(2)]
+    for thread in (*servers, *changers):
+        thread.start()
+    for thread in changers:
+        thread.join()
+    ended.set()
+    for thread in servers:
+        thread.join()
+    assert not mistakes and set(runtime.tasks) == {"steady", "changing"}

@@ -1,0 +1,84 @@
+"""Small libraries of every family, inputs for them, and residuals of random groups."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from smatter.compose.residual import Residual
+from smatter.library.edit import add_source, init_library
+from smatter.library.library import Library, open_library
+from smatter.runtime.shared import SharedRuntime
+
+LAYERS = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40}
+TEXT = {"vocab_size": 30, "max_position_embeddings": 32}
+
+
+def make(model: str, config: str, **settings: object) -> Callable[[], PreTrainedModel]:
+    return lambda: getattr(transformers, model)(getattr(transformers, config)(**settings))
+
+
+FAMILIES: dict[str, Callable[[], PreTrainedModel]] = {
+    "vit": make("ViTModel", "ViTConfig", **LAYERS, image_size=8, patch_size=4),
+    "bert": make("BertModel", "BertConfig", **LAYERS, **TEXT),
+    "convnext": make("ConvNextModel", "ConvNextConfig", hidden_sizes=[8, 12], depths=[1, 2], num_stages=2,
+                     image_size=8, patch_size=2, layer_scale_init_value=0.5),
+    "llama": make("LlamaModel", "LlamaConfig", **LAYERS, **TEXT, num_key_value_heads=1),
+    "gpt2": make("GPT2Model", "GPT2Config", vocab_size=30, n_positions=32, n_embd=16, n_layer=2, n_head=2),
+}  # fmt: skip
+
+
+def make_library(family: str, folder: Path) -> Library:
+    """A base and one other source."""
+    with torch.random.fork_rng(devices=[]):
+        for number in range(2):
+            torch.manual_seed(number)
+            model = FAMILIES[family]()
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.add_(0.1 * torch.randn_like(parameter))
+            model.save_pretrained(folder / f"s{number}")
+    init_library(folder, folder / "s0")
+    add_source(folder, folder / "s1")
+    return open_library(folder)
+
+
+def inputs_of(library: Library, n_rows: int) -> dict[str, Tensor]:
+    """Random pictures, or texts of different lengths."""
+    generator = torch.Generator().manual_seed(1)
+    if library.manifest.model_type in ("vit", "convnext"):
+        return {"pixel_values": torch.randn(n_rows, 3, 8, 8, generator=generator)}
+    lengths = torch.randint(3, 9, (n_rows, 1), generator=generator)
+    tokens = torch.randint(1, 30, (n_rows, 8), generator=generator)
+    return {"input_ids": tokens, "attention_mask": (torch.arange(8) < lengths).long()}
+
+
+def random_residual(runtime: SharedRuntime, seed: int, share: float) -> Residual:
+    """Noise in a random share of all units: groups, and what lies outside of them in a module."""
+    generator = torch.Generator().manual_seed(seed)
+    dense: dict[str, np.ndarray] = {}
+    for parts in units(runtime):
+        if float(torch.rand((), generator=generator)) < share:
+            for tensor, index in parts:
+                values = dense.setdefault(tensor, np.zeros(runtime.specs[tensor].shape, np.float32))
+                values[index] += 0.1 * torch.randn(values[index].shape, generator=generator).numpy()
+    return Residual(dense=dense)
+
+
+def units(runtime: SharedRuntime) -> list[list[tuple[str, Any]]]:
+    """Slices of all units, in order: the groups of a module, then the rest of it as far as tasks may correct it."""
+    places = next(iter(runtime.bases.values())).places
+    found = []
+    for module, tensors in runtime.library.partition.modules.items():
+        outside = {name: np.ones(runtime.specs[name].shape, bool) for name in tensors if name in places}
+        for group in runtime.groups.get(module, ()):
+            found.append([(part.tensor, part.index) for part in group.slices])
+            for part in group.slices:
+                outside[part.tensor][part.index] = False
+        found.append([(name, mask) for name, mask in outside.items() if mask.any()])
+    return found
