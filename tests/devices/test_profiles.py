@@ -11,6 +11,8 @@ import pytest
 from small_runtimes import make_library
 
 from smatter.budget.latency import LatencyModel, ModuleCost
+from smatter.compose.residual import Elements, Residual
+from smatter.devices.active import active_fractions
 from smatter.devices.choice import TaskLoad, choose_runtime
 from smatter.devices.composing import measure_composing
 from smatter.devices.fingerprint import Fingerprint
@@ -243,6 +245,21 @@ def test_a_table_of_ones_own(bench: Bench, tmp_path: Path) -> None:
         path.write_text(json.dumps({"unit": "mJ", "base": 50, "modules": modules}))
         with pytest.raises(InvalidProfile, match=message):
             table_profile(path, bench)
+
+
+def test_what_a_residual_makes_active(vit: Library, bench: Bench) -> None:
+    specs = bench.runtime.specs
+    names = {end: next(name for name in specs if name.endswith(f"layer.0.{end}")) for end in (
+        "intermediate.dense.weight", "attention.output.dense.bias", "layernorm_before.weight")}  # fmt: skip
+    up = np.zeros(specs[names["intermediate.dense.weight"]].shape, np.float32)
+    up[0, 3] = up[20, 1] = 1.0
+    bias = Elements(np.array([2]), np.array([1.0], np.float32))
+    residual = Residual({names["attention.output.dense.bias"]: bias}, {names["intermediate.dense.weight"]: up})
+    expected = {MLP: 2 / 3, "encoder.layer.0.attention" + REST: 1.0}
+    assert active_fractions(vit, residual) == pytest.approx(expected)
+    assert active_fractions(vit, None) == {}
+    norm = {names["layernorm_before.weight"]: np.ones(specs[names["layernorm_before.weight"]].shape, np.float32)}
+    assert list(active_fractions(vit, Residual(dense=norm)).values()) == [1.0]
 
 
 def test_the_choice_of_a_runtime_follows_the_load_and_says_why() -> None:

@@ -63,6 +63,14 @@ class Residual:
         scattered = sum(entry.indices.size for entry in self.elements.values())
         return scattered + sum(int(np.count_nonzero(values)) for values in self.dense.values())
 
+    def in_full(self, name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """The correction of one tensor, zeros included; a dense one is not copied."""
+        if name in self.dense:
+            return self.dense[name]
+        result = np.zeros(shape, np.float32)
+        result.reshape(-1)[self.elements[name].indices] = self.elements[name].values
+        return result
+
     def active_modules(self, partition: Partition) -> tuple[str, ...]:
         """The modules it touches: the block support of equation 3."""
         touched = {partition.module_of(name) for name in self.tensors}

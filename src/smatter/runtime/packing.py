@@ -30,7 +30,7 @@ def dense_values(
     residual.check_fits(specs)
     found = {}
     for disk in residual.tensors:
-        tensor = _dense_tensor(residual, disk, specs[disk]).to(dtype)
+        tensor = torch.from_numpy(residual.in_full(disk, specs[disk].shape)).to(dtype)
         if bool(tensor.any()):
             if disk not in places:
                 raise InvalidResidual(f"tasks that share a base cannot correct {disk!r}: use the merged runtime")
@@ -123,13 +123,3 @@ def low_rank(matrix: Tensor, largest: int) -> tuple[Tensor, Tensor] | None:
         return None
     factors = (frame @ left[:, :rank] * strengths[:rank]).T, right[:rank]
     return factors[0].to(matrix.dtype).contiguous(), factors[1].to(matrix.dtype).contiguous()
-
-
-def _dense_tensor(residual: Residual, name: str, spec: TensorSpec) -> Tensor:
-    """A residual's part of one tensor, in full."""
-    if name in residual.dense:
-        return torch.from_numpy(residual.dense[name])
-    entry = residual.elements[name]
-    result = torch.zeros(spec.n_elements)
-    result[torch.from_numpy(entry.indices)] = torch.from_numpy(entry.values)
-    return result.view(spec.shape)

@@ -1,0 +1,192 @@
+"""Does a profile hold? New configurations, each timed hundreds of times beside the base, against what it predicts.
+
+    python benchmarks/latency_model.py [--configurations N] [--forwards N] [--quick]
+
+Settings differ in network, threads, rows and dtype. For each, a profile is made as `smatter profile` makes one; then
+random configurations that it has never seen are timed, interleaved, and compared with its prediction and its bound,
+both as multiples of the base. *Micro* is a profile from operators timed alone. *Elements* has masks of single elements
+instead of groups, at the same density, with a model of its own. Finished settings are kept, so a stopped run goes on.
+"""
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+
+from common import COMMIT, PLAIN_PROCESS, SCRATCH, Rows, machine, show, stage, write_result
+
+os.environ |= {name: value for name, value in PLAIN_PROCESS.items() if "THREADS" not in name}
+
+import numpy as np
+import torch
+from runtime_peers import Network
+from scipy.stats import spearmanr
+from transformers.utils import logging
+
+from smatter.budget.latency import LatencyModel, conformal_factor, fit_costs
+from smatter.devices.measure import MeasureSettings, choose_epsilon, measure_profile, quality, time_stacks, with_bend
+from smatter.devices.stacks import REST, Bench, Setting, Stack
+from smatter.devices.timing import Timed, time_cases
+from smatter.devices.unmeasured import micro_costs
+from smatter.runtime.deltas import Elements, OwnDeltas
+
+NAME = "latency_model"
+SETTINGS = {
+    "vit, 1 thread, 8 rows": ("vit", Setting(1, 8)),
+    "vit, 2 threads, 32 rows": ("vit", Setting(2, 32)),
+    "minilm, 1 thread, 4 rows": ("minilm", Setting(1, 4)),
+    "vit, 1 thread, 4 rows, bf16": ("vit", Setting(1, 4, "BF16")),
+}
+N_ELEMENTS_FITTED, N_ELEMENTS_CALIBRATED, ELEMENTS_FORWARDS = 60, 60, 40
+
+
+def held_out(name: str, n_stacks: int, n_rounds: int, seconds: float) -> dict[str, object]:
+    """One setting: a profile, then configurations that it has not seen."""
+    size, setting = SETTINGS[name]
+    network = Network(size)
+    profile = measure_profile(network.library, setting, MeasureSettings(seconds=seconds))
+    bench, generator = Bench(network.library, setting), np.random.default_rng(99)
+    stacks = [bench.random_stack(generator) for _ in range(n_stacks)]
+    with stage(name, n_stacks * n_rounds) as tick:
+        timed = time_stacks(bench, stacks, n_rounds, generator, lambda runs: [tick() for _ in range(runs)])
+    medians = timed.quantile(0.5)
+    predicted, bound = profile.predict(stacks) / profile.base, profile.bound(stacks) / profile.base
+    base = 1e3 * float(np.median(timed.base_seconds))
+    row = {
+        "setting": name, "configurations": n_stacks, "forwards": n_rounds, "kappa": profile.kappa,
+        "epsilon": profile.epsilon / profile.base, "bend": profile.bend, "signal_to_noise": timed.signal_to_noise,
+        "others": timed.others, "others_in_profile": profile.record["others_share_of_processors"],
+        "rounds_in_profile": profile.record["rounds"], "base_ms": base, "base_ms_in_profile": profile.base,
+        "slowest": float(medians.max()), **quality(predicted, medians, bound, medians),
+        "coverage_ms": float((base * medians <= profile.bound(stacks)).mean()),
+    }  # fmt: skip
+    _, costs = micro_costs(bench)
+    alone = LatencyModel(costs).relative(stacks)
+    micro = {
+        "setting": name,
+        **quality(alone, medians, alone, medians),
+        "ratio": float(np.median((alone - 1) / (medians - 1))),
+    }
+    whole = {module: profile.model.relative({module: 1.0})[0] for module in bench.kinds}
+    return {"row": row, "micro": micro, "costs": whole}
+
+
+class ElementBench(Bench):
+    """Masks of single elements: each operator of a module has a random share of its elements active."""
+
+    def deltas(self, stack: Stack, seed: int) -> OwnDeltas:
+        generator = torch.Generator().manual_seed(seed % 2**31)
+        terms = {}
+        for module, share in stack.items():
+            if not module.endswith(REST):
+                for disk in self.library.partition.modules[module]:
+                    place = self.base.places.get(disk)
+                    if place is not None and place.kind == "linear" and place.key == disk:
+                        shape = self.runtime.specs[disk].shape
+                        terms[disk] = [Elements(1e-3 * (torch.rand(shape, generator=generator) < share))]
+        return OwnDeltas(terms)
+
+
+def elements(n_stacks: int, n_rounds: int) -> dict[str, float]:
+    """Masks of single elements on the first setting: how good their own model is, and how slow they are."""
+    size, setting = next(iter(SETTINGS.values()))
+    network = Network(size)
+    bench, grouped = ElementBench(network.library, setting), Bench(network.library, setting)
+    generator = np.random.default_rng(98)
+    n_all = N_ELEMENTS_FITTED + N_ELEMENTS_CALIBRATED + n_stacks if n_stacks > 20 else 60
+    stacks = [
+        {module: share for module, share in bench.random_stack(generator).items() if not module.endswith(REST)}
+        for _ in range(n_all)
+    ]
+    cases: list[Callable[[], Callable[[], object]]] = []
+    for seed, each in enumerate(stacks):  # made once: that takes longer than a forward pass
+        work = bench.case(each, seed)
+        cases.append(lambda work=work: work)
+    with stage("elements", n_all * n_rounds) as tick:
+        timed = time_cases(bench.plain(), cases, n_rounds, generator, lambda runs: [tick() for _ in range(runs)])
+    same = time_stacks(grouped, stacks[:20], n_rounds, generator)
+    return _elements_row(stacks, timed, same, bench)
+
+
+def _elements_row(stacks: list[Stack], timed: Timed, same: Timed, bench: Bench) -> dict[str, float]:
+    third = len(stacks) // 3
+    medians = timed.quantile(0.5)
+    kinds = {module: kind for module, kind in bench.kinds.items() if not module.endswith(REST)}
+    model = with_bend(fit_costs(stacks[:third], medians[:third], kinds), stacks[:third], medians[:third])
+    predicted = model.relative(stacks)
+    epsilon = choose_epsilon(predicted[:third], medians[:third], 0.1)
+    kappa = conformal_factor(((medians - epsilon) / predicted)[third : 2 * third].tolist(), 0.1)
+    test = slice(2 * third, None)
+    found = quality(predicted[test], medians[test], kappa * predicted[test] + epsilon, medians[test])
+    slower = (medians[:20] - 1) / (same.quantile(0.5) - 1)
+    return {
+        "configurations": len(stacks) - 2 * third, "forwards": timed.ratios.shape[1], "kappa": kappa, **found,
+        "slower_than_groups": float(np.median(slower)), "slowest": float(medians.max()),
+        "signal_to_noise": timed.signal_to_noise,
+    }  # fmt: skip
+
+
+def kept(key: str, work: Callable[[], dict[str, object]], quick: bool) -> dict[str, object]:
+    """What was found before by this very commit, or what is found now."""
+    path = SCRATCH / "latency_model" / f"{COMMIT}-{key.replace(',', '').replace(' ', '-')}.json"
+    if path.exists() and not quick:
+        return json.loads(path.read_text())
+    found = work()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(found))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--configurations", type=int, default=100, help="held out, of each setting")
+    parser.add_argument("--forwards", type=int, default=200, help="of each configuration")
+    parser.add_argument("--seconds", type=float, default=120, help="to measure a profile")
+    parser.add_argument("--quick", action="store_true", help="one setting, few configurations")
+    options = parser.parse_args()
+    quick, begin = options.quick, time.perf_counter()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    n_stacks, n_rounds, seconds = options.configurations, options.forwards, options.seconds
+    if quick:
+        n_stacks, n_rounds, seconds = 10, 5, 5
+    names = list(SETTINGS)[:1] if quick else list(SETTINGS)
+    found = [kept(name, partial(held_out, name, n_stacks, n_rounds, seconds), quick) for name in names]
+    torch.set_num_threads(1)
+    single = kept("elements", partial(elements, n_stacks, 3 if quick else ELEMENTS_FORWARDS), quick)
+    rows: Rows = [each["row"] for each in found]
+    micro: Rows = [each["micro"] for each in found]
+    figures: dict[str, float] = {}
+    for prefix, part in (("", rows), ("micro_", micro), ("elements_", [single])):
+        figures |= {
+            f"{prefix}coverage_min": min(row["coverage"] for row in part),
+            f"{prefix}within_10_percent_min": min(row["within_10_percent"] for row in part),
+            f"{prefix}spearman_min": min(row["spearman"] for row in part),
+            f"{prefix}mean_slack": float(np.mean([row["slack"] for row in part])),
+        }
+    figures["coverage_ms_min"] = min(row["coverage_ms"] for row in rows)
+    figures["signal_to_noise_min"] = min(row["signal_to_noise"] for row in rows)
+    figures["elements_slower_than_groups"] = single["slower_than_groups"]
+    ranks = []
+    for one in range(len(found)):
+        for other in range(one):
+            costs = [found[which]["costs"] for which in (one, other)]
+            common = sorted(costs[0].keys() & costs[1].keys())
+            if len(common) > 5:
+                agreement = spearmanr(*([each[module] for module in common] for each in costs)).statistic
+                ranks.append({"one": names[other], "other": names[one], "rank_correlation_of_costs": float(agreement)})
+    show("held out", rows)
+    show("from operators alone", micro)
+    show("single elements", [single])
+    if ranks:
+        show("do costs rank alike", ranks)
+    tables = {"held_out": rows, "micro": micro, "elements": [single], "costs_rank": ranks}
+    packages = ("torch", "transformers", "numpy", "scipy")
+    write_result(NAME, figures, tables, machine(packages, 1), time.perf_counter() - begin, quick)
+    print({name: round(value, 4) for name, value in figures.items()})
+
+
+if __name__ == "__main__":
+    main()

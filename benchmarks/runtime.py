@@ -1,0 +1,234 @@
+"""Many tasks on one base, beside PEFT's mixed-adapter batches and one merged network for each task.
+
+    python benchmarks/runtime.py [--rounds N] [--quick]
+
+Networks have random weights: a ViT of 2.7 M parameters on pictures of 64 by 64, and a BERT of MiniLM's size on 32
+tokens. A batch has a row for each task, at least 16 rows. As many parameters change in each method: LoRA has a rank on
+every linear operator of a layer, ours random groups of the same operators. Merged networks have weights of their own
+each. The *ceiling* is the base alone on the whole batch, as if deltas cost nothing. Everything of a size is timed in
+one process, interleaved, on one thread.
+"""
+
+import argparse
+import gc
+import os
+import subprocess
+import sys
+import time
+from functools import partial
+
+from common import (
+    PLAIN_PROCESS,
+    ROOT,
+    Interval,
+    Rows,
+    interleave,
+    keep_freed_memory,
+    machine,
+    show,
+    stage,
+    write_result,
+)
+
+os.environ |= PLAIN_PROCESS
+
+import numpy as np
+import torch
+from runtime_memory import SMALL_FRACTION, load_tasks
+from runtime_peers import BASE, SIZES, Network, PeftRuntime, lora_rank
+from transformers.utils import logging
+
+from smatter.backbones.network import Inputs
+from smatter.compose.residual import Residual
+from smatter.devices.choice import TaskLoad, choose_runtime
+from smatter.devices.measure import MeasureSettings, measure_profile
+from smatter.devices.stacks import Setting
+from smatter.runtime.merged import MergedRuntime
+from smatter.runtime.resident import Resident
+from smatter.runtime.shared import SharedRuntime
+
+NAME = "runtime"
+TASKS, FRACTIONS = (1, 4, 16, 64), (0.05, 0.1, 0.2, 0.5)
+MAIN_TASKS, MAIN_FRACTION = 16, 0.1
+LEAST_ROWS, N_RESIDENT, FEW, N_LOADS = 16, 1000, 10, 60
+
+
+def timed_rows(network: Network, rounds: int, n_tasks_of: tuple[int, ...], fractions: tuple[float, ...]) -> Rows:
+    """Every number of tasks and active fraction."""
+    merged, rows, most = MergedRuntime(network.library), [], max(n_tasks_of)
+    for fraction in fractions:
+        rank, n_parameters = lora_rank(network, fraction)
+        peft = PeftRuntime(network, most, rank)
+        shared = SharedRuntime(network.library, {"base": BASE})
+        n_ours = 0
+        for number in range(most):
+            gates = network.gates(n_parameters, number)
+            recipe = network.recipe(gates, number)
+            shared.load(f"task {number}", recipe)
+            network.runtime.open(f"task {number}", gates)
+            merged.load(f"task {number}", recipe)
+            n_ours += recipe.residual.n_nonzero if recipe.residual else 0
+        off = n_ours / most / n_parameters - 1
+        assert abs(off) < 0.05, f"tasks differ by {off:.1%} in parameters"
+        for n_tasks in n_tasks_of:
+            n_rows = max(LEAST_ROWS, n_tasks)
+            names, inputs = [f"task {row % n_tasks}" for row in range(n_rows)], network.inputs(n_rows)
+            runtimes = {"shared": shared, "gates": network.runtime, "peft": peft, "merged": merged}
+            cases = {name: partial(runtime.features, inputs, names) for name, runtime in runtimes.items()}
+            cases["ceiling"] = partial(network.runtime.bases["base"].features, inputs, [])
+            difference = float((cases["shared"]() - cases["merged"]()).abs().max())
+            timings = interleave(cases, rounds)
+            row = {"network": network.size, "tasks": n_tasks, "rows": n_rows, "active": fraction, "rank": rank,
+                   "parameters_off": off, "difference": difference}  # fmt: skip
+            for case in cases:
+                ratio = timings.ratio(case, "ceiling")
+                row |= {case: ratio.median, f"{case}_low": ratio.low, f"{case}_high": ratio.high}
+            for peer in ("peft", "merged"):
+                row |= _faster(timings.ratio(peer, "shared"), f"faster_than_{peer}")
+            row["ceiling"] = timings.median("ceiling")
+            rows.append(row)
+        del peft, shared
+        gc.collect()
+    return rows
+
+
+def _faster(ratio: Interval, name: str) -> dict[str, float]:
+    return {name: ratio.median, f"{name}_low": ratio.low, f"{name}_high": ratio.high}
+
+
+def resident_rows(network: Network, rounds: int, n_resident: int) -> Rows:
+    """Memory of many tasks, and batches of 16 of them beside batches of the same size of few."""
+    rows = []
+    _, n_parameters = lora_rank(network, SMALL_FRACTION)
+    few = SharedRuntime(network.library, {"base": BASE})
+    load_tasks(network, few, "private", n_parameters, range(FEW))
+    generator, inputs = np.random.default_rng(0), network.inputs(LEAST_ROWS)
+
+    def batch(runtime: SharedRuntime, n_tasks: int) -> object:
+        return runtime.features(inputs, [f"task {number}" for number in generator.integers(n_tasks, size=LEAST_ROWS)])
+
+    for kind in ("private", "gates"):
+        runtime = SharedRuntime(network.library, {"base": BASE}) if kind == "private" else network.runtime
+        load_tasks(network, runtime, kind, n_parameters, range(n_resident))
+        timings = interleave({"many": partial(batch, runtime, n_resident), "few": partial(batch, few, FEW)}, rounds)
+        many, beside = (np.quantile(timings.seconds[case], [0.5, 0.95]) for case in ("many", "few"))
+        command = [sys.executable, str(ROOT / "benchmarks" / "runtime_memory.py"), network.size, kind, str(n_resident)]
+        grown = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        rows.append(
+            {
+                "network": network.size,
+                "kind": kind,
+                "tasks": len(runtime.tasks),
+                "memory": grown / network.n_bytes,
+                "counted": sum(map(runtime.n_bytes, runtime.tasks)) / len(runtime.tasks) / network.n_bytes,
+                "p50_ms": 1e3 * many[0],
+                "p95_ms": 1e3 * many[1],
+                "p50_over_few": many[0] / beside[0],
+                "p95_over_few": many[1] / beside[1],
+            }
+        )
+    return rows
+
+
+def compose_and_pass(
+    merged: MergedRuntime, spare: Resident, new: list[Residual | None], inputs: Inputs, names: list[str]
+) -> object:
+    """Networks that are not there yet are composed first, into memory that is there already."""
+    for residual in new:
+        spare.compose(BASE, residual)
+    return merged.features(inputs, names)
+
+
+def rule_rows(network: Network, rounds: int, n_loads: int, seconds: float) -> Rows:
+    """Random loads: what the rule says, from a profile, and what is faster when both are timed."""
+    profile = measure_profile(network.library, Setting(), MeasureSettings(seconds=seconds))
+    generator, rows = np.random.default_rng(5), []
+    shared, merged = SharedRuntime(network.library, {"base": BASE}), MergedRuntime(network.library)
+    spare = Resident(network.library)
+    with stage("loads", n_loads) as tick:
+        for load in range(n_loads):
+            n_tasks, each = int(2 ** generator.uniform(0, 5)), int(2 ** generator.uniform(0, 4))
+            share, n_new = float(10 ** generator.uniform(-1.7, -0.2)), 0
+            if generator.random() < 0.3:
+                n_new = int(generator.integers(1, n_tasks + 1))
+            names, loads, recipes = [], [], {}
+            for number in range(n_tasks):
+                gates = network.gates(int(share * network.n_linear), 1000 * load + number)
+                recipes[f"task {number}"] = recipe = network.recipe(gates, number)
+                shared.load(f"task {number}", recipe)
+                merged.load(f"task {number}", recipe)
+                active = {module: sum(own[:-1]) / (len(own) - 1) for module, own in gates.items()}
+                loads.append(TaskLoad(each, active, is_loaded=number >= n_new))
+                names += [f"task {number}"] * each
+            inputs = network.inputs(len(names))
+
+            def by_merged(inputs=inputs, names=names, recipes=recipes, n_new=n_new) -> object:
+                for number in range(n_new):  # into memory that is there already
+                    spare.compose(BASE, recipes[f"task {number}"].residual)
+                return merged.features(inputs, names)
+
+            timings = interleave(
+                {"shared": lambda inputs=inputs, names=names: shared.features(inputs, names), "merged": by_merged},
+                rounds,
+            )
+            choice, ratio = choose_runtime(profile, loads), timings.ratio("merged", "shared").median
+            rows.append(
+                {"tasks": n_tasks, "rows_each": each, "active": share, "to_compose": n_new, "says": choice.runtime,
+                 "predicted_merged_over_shared": choice.merged / choice.shared, "merged_over_shared": ratio,
+                 "is_right": bool((ratio >= 1) == (choice.runtime == "shared")),
+                 "lost": max(0.0, ratio - 1 if choice.runtime == "merged" else 1 / ratio - 1)}
+            )  # fmt: skip
+            tick()
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=25, help="timings of each case")
+    parser.add_argument("--quick", action="store_true", help="little of everything")
+    options = parser.parse_args()
+    quick, begin = options.quick, time.perf_counter()
+    torch.set_num_threads(1)
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    keep_freed_memory()
+    figures: dict[str, float] = {}
+    rows: Rows = []
+    resident: Rows = []
+    rule: Rows = []
+    for size in SIZES if not quick else ("vit",):
+        network = Network(size)
+        rounds = 3 if quick else options.rounds
+        found = timed_rows(network, rounds, TASKS[:3] if quick else TASKS, FRACTIONS[1:2] if quick else FRACTIONS)
+        rows += found
+        main_row = next(row for row in found if row["tasks"] == MAIN_TASKS and row["active"] == MAIN_FRACTION)
+        figures[f"speedup_vs_peft_{size}"] = main_row["faster_than_peft"]
+        figures[f"speedup_vs_merged_{size}"] = main_row["faster_than_merged"]
+        figures[f"share_of_ceiling_{size}"] = 1 / main_row["shared"]
+        resident += resident_rows(network, 10 if quick else 100, 50 if quick else N_RESIDENT)
+        if size == "vit":
+            rule = rule_rows(network, 3 if quick else 7, 6 if quick else N_LOADS, 5 if quick else 90)
+        del network
+        gc.collect()
+    for name in ("speedup_vs_merged", "share_of_ceiling"):
+        figures[name] = min(value for key, value in figures.items() if key.startswith(f"{name}_"))
+    figures["resident_tasks"] = min(row["tasks"] for row in resident)
+    for kind, name in (("gates", "memory_per_shared_task"), ("private", "memory_per_private_task")):
+        figures[name] = max(row["memory"] for row in resident if row["kind"] == kind)
+    figures["p50_with_1000_over_10"] = max(row["p50_over_few"] for row in resident if row["kind"] == "private")
+    figures["p95_with_1000_over_10"] = max(row["p95_over_few"] for row in resident if row["kind"] == "private")
+    figures["largest_difference"] = max(row["difference"] for row in rows)
+    figures["rule_is_right"] = sum(row["is_right"] for row in rule) / len(rule)
+    figures["rule_is_right_or_within_3_percent"] = sum(row["lost"] <= 0.03 for row in rule) / len(rule)
+    figures["rule_lost"] = sum(row["lost"] for row in rule) / len(rule)
+    show("time as a multiple of the base alone, and how many times faster the shared runtime is", rows)
+    show("tasks in memory", resident)
+    show("which runtime", rule)
+    tables = {"batches": rows, "resident": resident, "rule": rule}
+    packages = ("torch", "transformers", "peft", "numpy")
+    write_result(NAME, figures, tables, machine(packages, 1), time.perf_counter() - begin, quick)
+    print({name: round(value, 4) for name, value in figures.items()})
+
+
+if __name__ == "__main__":
+    main()

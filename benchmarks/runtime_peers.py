@@ -1,0 +1,149 @@
+"""Networks for the runtime benchmark, tasks of as many parameters for us and for PEFT, and PEFT's own runtime."""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import BertConfig, BertModel, PreTrainedModel, ViTConfig, ViTModel
+
+from smatter.backbones.network import Inputs
+from smatter.compose.mixture import Mixture
+from smatter.compose.recipe import Recipe
+from smatter.compose.residual import Residual
+from smatter.library.edit import init_library
+from smatter.library.library import Library, open_library
+from smatter.runtime.shared import SharedRuntime
+
+SIZES: dict[str, Callable[[], PreTrainedModel]] = {
+    "vit": lambda: ViTModel(
+        ViTConfig(
+            hidden_size=192,
+            num_hidden_layers=6,
+            num_attention_heads=3,
+            intermediate_size=768,
+            image_size=64,
+            patch_size=8,
+        ),
+        add_pooling_layer=False,
+    ),
+    "minilm": lambda: BertModel(
+        BertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536),
+        add_pooling_layer=False,
+    ),
+}
+TARGETS = {  # every linear operator of a layer
+    "vit": r".*layers?\.\d+\.(attention\.[qkvo]_proj|mlp\.fc[12]|attention\.attention\.(query|key|value)|"
+    r"attention\.output\.dense|intermediate\.dense|output\.dense)",
+    "minilm": r".*layer\.\d+\.(attention\.self\.(query|key|value)|attention\.output\.dense|"
+    r"intermediate\.dense|output\.dense)",
+}
+N_TOKENS = 32
+BASE = Mixture.of({"base": 1.0})
+
+
+class Network:
+    """One size: its library, a runtime with a shared delta, and tasks.
+
+    Args:
+        size: its name.
+    """
+
+    def __init__(self, size: str) -> None:
+        self.size = size
+        folder = Path(self._scratch.name) / size
+        torch.manual_seed(0)
+        self.model = SIZES[size]().eval()
+        self.model.save_pretrained(folder / "base")
+        init_library(folder, folder / "base")
+        self.library: Library = open_library(folder)
+        plain = SharedRuntime(self.library, {"base": BASE})
+        generator = np.random.default_rng(0)
+        self.values = {
+            disk: (1e-3 * generator.standard_normal(plain.specs[disk].shape)).astype(np.float32)
+            for disk in {part.tensor for own in plain.groups.values() for group in own for part in group.slices}
+        }
+        self.runtime = SharedRuntime(self.library, {"base": BASE}, shared=Residual(dense=self.values))
+        self.groups = [(module, number) for module, own in plain.groups.items() for number in range(len(own))]
+        self.sizes = [
+            sum(self.values[part.tensor][part.index].size for part in plain.groups[module][number].slices)
+            for module, number in self.groups
+        ]
+
+    _scratch = tempfile.TemporaryDirectory()
+
+    @property
+    def n_bytes(self) -> int:
+        """Of a checkpoint."""
+        return self.runtime.bases["base"].resident.n_bytes
+
+    @property
+    def n_linear(self) -> int:
+        """Parameters of all groups."""
+        return sum(self.sizes)
+
+    def inputs(self, n_rows: int) -> Inputs:
+        generator = torch.Generator().manual_seed(1)
+        if self.size == "vit":
+            return {"pixel_values": torch.randn(n_rows, 3, 64, 64, generator=generator)}
+        tokens = torch.randint(1, 30_000, (n_rows, N_TOKENS), generator=generator)
+        return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+
+    def gates(self, n_parameters: int, seed: int) -> dict[str, list[float]]:
+        """Random groups of about so many parameters, as open units."""
+        room, far = n_parameters, {m: [0.0] * n for m, n in self.runtime.shared["base"].n_units.items()}
+        for place in np.random.default_rng(seed).permutation(len(self.groups)):
+            if self.sizes[place] <= room:
+                module, number = self.groups[place]
+                far[module][number] = 1.0
+                room -= self.sizes[place]
+        return {module: own for module, own in far.items() if any(own)}
+
+    def recipe(self, gates: dict[str, list[float]], seed: int) -> Recipe:
+        """A task of its own with noise in these groups."""
+        dense: dict[str, np.ndarray] = {}
+        generator = np.random.default_rng(seed)
+        for module, own in gates.items():
+            for far, group in zip(own, self.runtime.groups[module], strict=False):
+                if far:
+                    for part in group.slices:
+                        tensor = dense.setdefault(part.tensor, np.zeros_like(self.values[part.tensor]))
+                        shape = tensor[part.index].shape
+                        tensor[part.index] = 1e-3 * generator.standard_normal(shape, dtype=np.float32)
+        return self.library.recipe(BASE, Residual(dense=dense))
+
+
+def lora_rank(network: Network, share: float) -> tuple[int, int]:
+    """The rank whose adapter has about this share of the parameters of all groups, and how many it has."""
+    per_rank = sum(
+        parameter.numel() for name, parameter in _adapted(network, 1, 1).named_parameters() if "lora_" in name
+    )
+    rank = max(1, round(share * network.n_linear / per_rank))
+    return rank, rank * per_rank
+
+
+def _adapted(network: Network, n_adapters: int, rank: int) -> PeftModel:
+    torch.manual_seed(0)
+    model = SIZES[network.size]()
+    model.load_state_dict(network.model.state_dict())
+    config = LoraConfig(r=rank, target_modules=TARGETS[network.size], init_lora_weights=False)
+    adapted = get_peft_model(model, config, adapter_name="task 0")
+    for number in range(1, n_adapters):
+        adapted.add_adapter(f"task {number}", config)
+    return adapted.eval().requires_grad_(False)
+
+
+class PeftRuntime:
+    """PEFT's mixed-adapter batches: LoRA of one rank on every linear operator of a layer."""
+
+    def __init__(self, network: Network, n_tasks: int, rank: int) -> None:
+        self.model = _adapted(network, n_tasks, rank)
+        found = sum("lora_A" in name for name, _ in self.model.named_parameters())
+        assert found == 36 * n_tasks, f"{found} operators have adapters, not {36 * n_tasks}"
+
+    def features(self, inputs: Inputs, tasks: Sequence[str]) -> Any:
+        with torch.inference_mode():
+            return self.model(**inputs, adapter_names=list(tasks)).last_hidden_state.mean(dim=1)
