@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
+from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +31,12 @@ from smatter.runtime.places import Place, find_places
 from smatter.runtime.resident import DTYPES, Resident
 
 
+class _Batch(threading.local):
+    """What the batch of this thread adds at each place."""
+
+    at: Mapping[str, Sequence[tuple[int, int, Add]]] = MappingProxyType({})
+
+
 class Base:
     """One mixture in memory that tasks share.
 
@@ -43,7 +50,7 @@ class Base:
         resident.compose(mixture)
         self.tensors = resident.arena.tensors()
         self.places = find_places(resident)
-        self._batch = threading.local()
+        self._batch = _Batch()
         for place in dict.fromkeys(self.places.values()):
             place.module.register_forward_hook(partial(self._add, place))
 
@@ -57,7 +64,7 @@ class Base:
         try:
             return self.resident.features(inputs)
         finally:
-            self._batch.at = {}
+            del self._batch.at
 
     def _add(self, place: Place, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:  # noqa: ARG002
         if segments := self._batch.at.get(place.key):

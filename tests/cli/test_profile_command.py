@@ -1,0 +1,72 @@
+"""`smatter profile` as a person types it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from small_runtimes import make_library
+
+from smatter.cli.main import main
+
+MLP = "encoder.layer.0.mlp"
+
+
+@pytest.fixture(scope="module")
+def vit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("vit")
+    make_library("vit", folder)
+    return folder
+
+
+def run(capsys, *words: object) -> dict:
+    code = main(["profile", *map(str, words), "--json"])
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    return json.loads(captured.out)
+
+
+def refused(capsys, *words: object) -> str:
+    assert main(["profile", *map(str, words)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("\n") == 1
+    return captured.err
+
+
+def test_measure_then_adjust_and_show(vit: Path, capsys, tmp_path: Path) -> None:
+    here, page = tmp_path / "here.json", tmp_path / "page.html"
+    told = run(capsys, vit, "-o", here, "--batch", 2, "--seconds", 1, "--report", page)
+    assert told["method"] == "stacks" and told["unit"] == "ms" and told["record"]["stacks_tested"] == 40
+    assert "<svg" in page.read_text() and json.loads(here.read_text())["base"] == told["base"]
+    careful = run(capsys, vit, "-o", tmp_path / "careful.json", "--batch", 4, "--from", here, "--margin", 2)
+    assert careful["kappa"] == pytest.approx(2 * told["kappa"]) and careful["fingerprint"]["batch"] == 4
+    corrected = run(capsys, vit, "-o", tmp_path / "corrected.json", "--batch", 4, "--from", here, "--points", 8)
+    assert corrected["record"] == {"corrected_with_points": 8}
+    assert (
+        main(["profile", str(vit), "-o", str(here), "--replace", "--batch", "2", "--method", "micro-benchmarks"]) == 0
+    )
+    text = capsys.readouterr().out
+    assert MLP in text and "nothing is promised" in text
+
+
+def test_other_units(vit: Path, capsys, tmp_path: Path) -> None:
+    counted = run(capsys, vit, "-o", tmp_path / "bytes.json", "--method", "bytes")
+    assert counted["unit"] == "bytes" and counted["method"] == "counted"
+    table = tmp_path / "energy.json"
+    table.write_text(json.dumps({"unit": "mJ", "base": 10, "modules": {MLP: [1, 1, 1, 2, 3]}}))
+    assert run(capsys, vit, "-o", tmp_path / "mj.json", "--table", table)["unit"] == "mJ"
+
+
+def test_mistakes_are_one_line(vit: Path, capsys, tmp_path: Path) -> None:
+    out = tmp_path / "p.json"
+    out.write_text("{}")
+    assert "is no profile" in refused(capsys, vit, "-o", out)
+    free = tmp_path / "free.json"
+    assert "name it with --from" in refused(capsys, vit, "-o", free, "--margin", 2)
+    assert "there is no profile" in refused(capsys, vit, "-o", free, "--from", tmp_path / "none.json")
+    assert "is not a profile" in refused(capsys, vit, "-o", free, "--from", out)
+    assert "cannot both be" in refused(capsys, vit, "-o", free, "--report", free)
+    assert "needs 999 stacks or more" in refused(capsys, vit, "-o", free, "--delta", 0.001)
+    assert "between 0 and 1" in refused(capsys, vit, "-o", free, "--quantile", 2)
+    assert "there is no table" in refused(capsys, vit, "-o", free, "--table", tmp_path / "none.json")
+    assert "does not exist" in refused(capsys, vit, "-o", tmp_path / "nowhere" / "p.json")
+    assert not free.exists()
