@@ -33,12 +33,26 @@ FAMILIES: dict[str, Callable[[], PreTrainedModel]] = {
 }  # fmt: skip
 
 
+PECULIAR: dict[str, Callable[[], PreTrainedModel]] = {
+    "deberta-v2": make("DebertaV2Model", "DebertaV2Config", **LAYERS, **TEXT, relative_attention=True,
+                       position_buckets=8, pos_att_type=["p2c", "c2p"], norm_rel_ebd="layer_norm"),
+    "beit": make("BeitModel", "BeitConfig", **LAYERS, image_size=8, patch_size=4, layer_scale_init_value=0.5,
+                 use_relative_position_bias=True),
+    "olmo2": make("Olmo2Model", "Olmo2Config", **LAYERS, **TEXT),
+    "opt": make("OPTModel", "OPTConfig", **TEXT, hidden_size=16, num_hidden_layers=2, ffn_dim=40,
+                num_attention_heads=2, word_embed_proj_dim=16),
+    "swin": make("SwinModel", "SwinConfig", image_size=16, patch_size=2, embed_dim=8, depths=[1, 1], num_heads=[2, 2],
+                 window_size=4),
+}  # fmt: skip
+"""Where rows of a batch are not always side by side, or parameters are used in other ways than they seem."""
+
+
 def make_library(family: str, folder: Path) -> Library:
     """A base and one other source."""
     with torch.random.fork_rng(devices=[]):
         for number in range(2):
             torch.manual_seed(number)
-            model = FAMILIES[family]()
+            model = (FAMILIES | PECULIAR)[family]()
             with torch.no_grad():
                 for parameter in model.parameters():
                     parameter.add_(0.1 * torch.randn_like(parameter))
@@ -51,8 +65,9 @@ def make_library(family: str, folder: Path) -> Library:
 def inputs_of(library: Library, n_rows: int) -> dict[str, Tensor]:
     """Random pictures, or texts of different lengths."""
     generator = torch.Generator().manual_seed(1)
-    if library.manifest.model_type in ("vit", "convnext"):
-        return {"pixel_values": torch.randn(n_rows, 3, 8, 8, generator=generator)}
+    if "image_size" in library.base.config:
+        side = library.base.config["image_size"]
+        return {"pixel_values": torch.randn(n_rows, 3, side, side, generator=generator)}
     lengths = torch.randint(3, 9, (n_rows, 1), generator=generator)
     tokens = torch.randint(1, 30, (n_rows, 8), generator=generator)
     return {"input_ids": tokens, "attention_mask": (torch.arange(8) < lengths).long()}

@@ -54,6 +54,24 @@ class Network:
         """Whether its input is pixels, and not tokens."""
         return getattr(self.model, "main_input_name", "input_ids") == "pixel_values"
 
+    def random_inputs(self, n_rows: int, length: int | None = None) -> Inputs:
+        """Rows of the right shape, whatever is in them.
+
+        Args:
+            n_rows: how many.
+            length: tokens of a text, 32 by default, or the side of a picture, by default what the config says.
+        """
+        import torch
+
+        generator, config = torch.Generator().manual_seed(0), self.config
+        if self.takes_images:
+            side = length or config.get("image_size") or 224
+            height, width = (side, side) if isinstance(side, int) else side
+            shape = (n_rows, config.get("num_channels", 3), height, width)
+            return {"pixel_values": torch.randn(shape, generator=generator).to(next(self.model.parameters()).dtype)}
+        tokens = torch.randint(1, int(config["vocab_size"]), (n_rows, length or 32), generator=generator)
+        return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+
     def use(self, tensors: Mapping[str, Tensor]) -> None:
         """Make the model use these tensors, by name on disk, without copying: see `load_tensors`."""
         load_tensors(self.model, tensors)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
@@ -142,6 +143,11 @@ class LowRank:
         outputs.addmm_(linear(inputs, self.right), self.left)
 
 
+with warnings.catch_warnings():  # torch says once that these are in beta
+    warnings.simplefilter("ignore")
+    torch.ones(1, 1).to_sparse_csr()
+
+
 class Elements:
     """Single elements.
 
@@ -150,9 +156,7 @@ class Elements:
     """
 
     def __init__(self, matrix: Tensor) -> None:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-            self._matrix = matrix.to_sparse_csr()
+        self._matrix = matrix.to_sparse_csr()
 
     @property
     def n_bytes(self) -> int:

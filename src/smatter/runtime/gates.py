@@ -133,6 +133,7 @@ class SharedDelta:
         partition: Partition,
         base: Mapping[str, Tensor],
     ) -> None:
+        values = {disk: tensor.to(base[disk].dtype) for disk, tensor in values.items()}
         self.n_bytes = n_bytes(*values.values())
         self.n_units = {module: len(groups.get(module, ())) + 1 for module in partition.modules}
         self._at: dict[str, dict[str, list[_Cut | _Rest]]] = {module: {} for module in partition.modules}
@@ -142,6 +143,10 @@ class SharedDelta:
             rest = self.n_units[module] - 1
             parts: list[_Cut | _Rest] = []
             if place.kind != "linear":
+                if any(
+                    part.tensor in place.tensors.values() for group in groups.get(module, ()) for part in group.slices
+                ):
+                    raise InvalidResidual(f"{place.key!r} cannot be opened group by group: leave it out of the delta")
                 parts = [_Rest(rest, whole_term(place, own, base))]
             else:
                 parts = _linear_parts(place, own, groups.get(module, ()), base)

@@ -58,8 +58,10 @@ class MergedRuntime:
         mixture = recipe.mixture_in(self.library.manifest.digests)
         with self._lock:
             resident = self._free.pop() if self._free else None
-        resident = resident or Resident(self.library, self.dtype)
-        resident.compose(mixture, recipe.residual)
+        if resident is None:
+            resident = Resident(self.library, self.dtype, mixture, recipe.residual)
+        else:
+            resident.compose(mixture, recipe.residual)
         with self._lock:
             old = self._tasks.get(task)
             self._tasks[task] = _Entry(resident)

@@ -23,14 +23,12 @@ RANK_ERROR = 1e-6
 """Share of a matrix's norm that rank components may miss."""
 
 
-def dense_values(
-    residual: Residual, places: Mapping[str, Place], specs: Mapping[str, TensorSpec], dtype: torch.dtype
-) -> dict[str, Tensor]:
-    """What a residual changes, tensor by tensor, in full; refused where a tensor is at no place."""
+def dense_values(residual: Residual, places: Mapping[str, Place], specs: Mapping[str, TensorSpec]) -> dict[str, Tensor]:
+    """A copy of what a residual changes, tensor by tensor, in full; refused where a tensor is at no place."""
     residual.check_fits(specs)
     found = {}
     for disk in residual.tensors:
-        tensor = torch.from_numpy(residual.in_full(disk, specs[disk].shape)).to(dtype)
+        tensor = torch.from_numpy(residual.in_full(disk, specs[disk].shape).copy())
         if bool(tensor.any()):
             if disk not in places:
                 raise InvalidResidual(f"tasks that share a base cannot correct {disk!r}: use the merged runtime")
@@ -44,13 +42,14 @@ def pack(values: Mapping[str, Tensor], places: Mapping[str, Place], base: Mappin
     Args:
         values: what each tensor differs by, by name on disk; see `dense_values`.
         places: of the network, by names of tensors on disk.
-        base: the tensors that the task shares.
+        base: the tensors that the task shares; terms have their dtype.
     """
     terms: dict[str, Sequence[Term]] = {}
     for place in dict.fromkeys(places[disk] for disk in values):
         own = {name: values[disk] for name, disk in place.tensors.items() if disk in values}
         if place.kind == "linear":
-            terms[place.key] = linear_terms(own.get("weight"), own.get("bias"), place.is_transposed)
+            dtype = base[place.key].dtype
+            terms[place.key] = linear_terms(own.get("weight"), own.get("bias"), place.is_transposed, dtype)
         else:
             terms[place.key] = (whole_term(place, own, base),)
     return OwnDeltas(terms)
@@ -58,48 +57,48 @@ def pack(values: Mapping[str, Tensor], places: Mapping[str, Place], base: Mappin
 
 def whole_term(place: Place, values: Mapping[str, Tensor], base: Mapping[str, Tensor]) -> Again | Bias | Scale:
     """What is added at a place that is no linear operator, given what its parameters differ by."""
+    dtype = base[place.key].dtype
     if place.kind == "leaf":
-        return Again(with_parameters(place.module, values))
+        return Again(with_parameters(place.module, {name: tensor.to(dtype) for name, tensor in values.items()}))
     if place.kind == "scale":
         ((_, change),) = values.items()
-        now = base[place.key]
+        now = base[place.key].float()
         if bool(((now == 0) & (change != 0)).any()):
             raise InvalidResidual(f"{place.key!r} is zero where the task differs from it: use the merged runtime")
-        return Scale(torch.where(change == 0, 0.0, change / now))
-    rows = [torch.zeros_like(base[disk][0]) for disk in place.tensors.values()]
-    everything = max(rows, key=len)
+        return Scale(torch.where(change == 0, 0.0, change / now).to(dtype))
+    everything = torch.zeros(base[place.tensors["position_embeddings"]].shape[1:])
     for tensor in values.values():
         everything[: tensor.shape[1]] += tensor[0]
-    return Bias(everything)
+    return Bias(everything.to(dtype))
 
 
-def linear_terms(weight: Tensor | None, bias: Tensor | None, is_transposed: bool) -> list[Term]:
+def linear_terms(weight: Tensor | None, bias: Tensor | None, is_transposed: bool, dtype: torch.dtype) -> list[Term]:
     """What is added to a linear operator, given what its weight and bias differ by."""
     terms: list[Term] = []
     if weight is not None:
         matrix = weight.T if is_transposed else weight
         rows, columns = ((matrix != 0).any(dim=axis).nonzero().flatten() for axis in (1, 0))
         n_out, n_in = matrix.shape
-        costs = {
-            "rows": len(rows) * n_in,
-            "columns": len(columns) * n_out,
-            "elements": ELEMENT_COST * int(matrix.count_nonzero()),
-        }
+        costs = {"rows": len(rows) * n_in, "columns": len(columns) * n_out}
+        if dtype == torch.float32:  # torch has no product of sparse matrices in less
+            costs["elements"] = ELEMENT_COST * int(matrix.count_nonzero())
         form = min(costs, key=lambda form: costs[form])
-        factors = low_rank(matrix, min(LARGEST_RANK, costs[form] // (n_in + n_out)))
+        largest = min(LARGEST_RANK, costs[form] // (n_in + n_out))
+        corner = matrix[rows[: largest + 1]][:, columns[: largest + 1]]
+        factors = low_rank(matrix, largest) if _rank(corner) <= largest else None  # most are not worth a closer look
         if factors is not None:
-            terms.append(LowRank(*factors))
+            terms.append(LowRank(*(part.to(dtype).contiguous() for part in factors)))
         elif form == "elements":
             terms.append(Elements(matrix))
         elif form == "columns":
-            terms.append(Columns(columns, matrix[:, columns].T.contiguous()))
+            terms.append(Columns(columns, matrix[:, columns].T.to(dtype).contiguous()))
         else:
             own = None
             if bias is not None and bool(torch.isin((bias != 0).nonzero().flatten(), rows).all()):
-                own, bias = bias[rows], None
-            terms.append(Rows(rows, matrix[rows].contiguous(), own))
+                own, bias = bias[rows].to(dtype), None
+            terms.append(Rows(rows, matrix[rows].to(dtype).contiguous(), own))
     if bias is not None:
-        terms.append(Bias(bias))
+        terms.append(Bias(bias.to(dtype)))
     return terms
 
 
@@ -119,7 +118,9 @@ def low_rank(matrix: Tensor, largest: int) -> tuple[Tensor, Tensor] | None:
         return None
     left, strengths, right = torch.linalg.svd(inside, full_matrices=False)
     rank = int((strengths > RANK_ERROR * strengths[0]).sum())
-    if rank > largest:
-        return None
-    factors = (frame @ left[:, :rank] * strengths[:rank]).T, right[:rank]
-    return factors[0].to(matrix.dtype).contiguous(), factors[1].to(matrix.dtype).contiguous()
+    return ((frame @ left[:, :rank] * strengths[:rank]).T, right[:rank]) if rank <= largest else None
+
+
+def _rank(matrix: Tensor) -> int:
+    strengths = torch.linalg.svdvals(matrix.double())
+    return int((strengths > RANK_ERROR * strengths[0]).sum())

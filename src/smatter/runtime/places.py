@@ -9,9 +9,11 @@ added     y = x + parameters, the same for every row
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -50,12 +52,18 @@ class Place:
 
 
 def find_places(resident: Resident) -> dict[str, Place]:
-    """The place of each tensor that tasks may correct, by name on disk; linear operators come first."""
+    """The place of each tensor that tasks may correct, by name on disk; linear operators come first.
+
+    A forward pass is watched: a module counts if it is called once, with the rows of the batch side by side.
+    """
     from transformers.pytorch_utils import Conv1D
 
+    model = resident.network.model
+    n_owners = Counter(p.data_ptr() for each in model.modules() for p in each._parameters.values() if p is not None)
     owners: dict[nn.Module, dict[str, str]] = {}
     for disk, (module, name) in resident.leaves.items():
-        owners.setdefault(module, {})[name] = disk
+        if n_owners[getattr(module, name).data_ptr()] == 1:
+            owners.setdefault(module, {})[name] = disk
     linear, others = [], []
     for module, names in owners.items():
         if isinstance(module, nn.Linear | Conv1D):
@@ -70,9 +78,34 @@ def find_places(resident: Resident) -> dict[str, Place]:
                 for name, disk in names.items()
                 if name in SCALES
             ]
-            if added := {name: names[name] for name in ADDED if name in names}:
-                others.append(Place("added", module, added))
-    return {disk: place for place in (*linear, *others) for disk in place.tensors.values()}
+            if "position_embeddings" in names:
+                others.append(Place("added", module, {name: names[name] for name in ADDED if name in names}))
+    fit = _fitting(resident, [*linear, *others])
+    return {disk: place for place in fit for disk in place.tensors.values()}
+
+
+def _fitting(resident: Resident, places: Sequence[Place]) -> list[Place]:
+    """Those whose outputs have a row for each row of a batch, and as often as they are needed: once."""
+    n_rows, calls = 3, dict.fromkeys(places, 0)
+    tensors = resident.arena.tensors()
+
+    def watch(place: Place, _: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        is_fit = len(inputs) > 0 and all(
+            isinstance(each, Tensor) and len(each) == n_rows for each in (inputs[0], output)
+        )
+        if is_fit and place.kind == "linear":
+            is_fit = output.is_contiguous() and output.shape[:-1] == inputs[0].shape[:-1]
+        if is_fit and place.kind == "added":
+            is_fit = output.shape[1:] == tensors[place.tensors["position_embeddings"]].shape[1:]
+        calls[place] += 1 if is_fit else 2
+
+    handles = [place.module.register_forward_hook(partial(watch, place)) for place in places]
+    try:
+        resident.features(resident.network.random_inputs(n_rows, 7 if not resident.network.takes_images else None))
+    finally:
+        for handle in handles:
+            handle.remove()
+    return [place for place, n_calls in calls.items() if n_calls == 1]
 
 
 def with_parameters(module: nn.Module, parameters: Mapping[str, Tensor]) -> nn.Module:
@@ -87,12 +120,21 @@ def with_parameters(module: nn.Module, parameters: Mapping[str, Tensor]) -> nn.M
 
 
 def _is_linear_in_its_parameters(module: nn.Module) -> bool:
-    """Whether a module without children is a convolution, or a norm that gives zero where its parameters are zero."""
+    """Whether a module without children is a convolution, or a norm that is linear in its scales and offsets."""
     if isinstance(module, nn.Conv1d | nn.Conv2d | nn.LayerNorm):
         return True
-    own = list(module.parameters(recurse=False))
-    if not own or any(parameter.shape != own[0].shape or parameter.ndim != 1 for parameter in own):
+    own = dict(module.named_parameters(recurse=False))
+    sizes = {parameter.shape for parameter in own.values()}
+    if len(sizes) != 1 or len(next(iter(sizes))) != 1:
         return False
-    with torch.no_grad():
-        inputs = torch.arange(1.0, len(own[0]) + 1, dtype=own[0].dtype)[None]
-        return bool((with_parameters(module, {})(inputs) == 0).all())
+    generator, width = torch.Generator().manual_seed(0), next(iter(sizes))[0]
+    dtype = next(iter(own.values())).dtype
+    one, other = ({name: torch.randn(width, generator=generator).to(dtype) for name in own} for _ in range(2))
+    both = {name: one[name] + other[name] for name in own}
+    inputs = torch.randn(2, 3, width, generator=generator).to(dtype)
+    try:
+        with torch.no_grad():
+            first, second, sum_ = (with_parameters(module, given)(inputs) for given in (one, other, both))
+            return torch.allclose(first + second, sum_, rtol=0.02, atol=1e-2)
+    except Exception:  # modules of strangers raise whatever they like
+        return False

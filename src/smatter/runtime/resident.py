@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import cached_property
 
 import torch
@@ -15,6 +16,9 @@ from smatter.compose.residual import Residual
 from smatter.library.library import Library
 from smatter.records import TensorSpec
 
+_MAKING = threading.Lock()
+"""Networks are made one at a time: what their checkpoint does not fill is drawn from torch's own generator."""
+
 DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16}
 
 
@@ -24,19 +28,26 @@ class Resident:
     Args:
         library: where mixtures are composed from.
         dtype: of the weights and of all computing, "F32" or "BF16".
+        mixture: the first weights; the base's by default.
+        residual: their correction, if any.
     """
 
-    def __init__(self, library: Library, dtype: str = "F32") -> None:
+    def __init__(
+        self, library: Library, dtype: str = "F32", mixture: Mixture | None = None, residual: Residual | None = None
+    ) -> None:
         library.verify()
         self.library, self.dtype = library, dtype
         self.specs = {
             name: TensorSpec(dtype, spec.shape) if spec.is_floating else spec for name, spec in library.specs.items()
         }
         self.arena = Arena(self.specs)
-        self.network = Network(library.base.config)
-        self.compose(Mixture.of({library.manifest.base: 1.0}))
+        with _MAKING:
+            self.network = Network(library.base.config)
+        self.compose(mixture or Mixture.of({library.manifest.base: 1.0}), residual)
         self.network.use(self.arena.tensors())
-        self.network.model.to(DTYPES[dtype]).requires_grad_(False)
+        for parameter in self.network.model.parameters():  # frequencies and the like stay as exact as they are
+            parameter.requires_grad_(False)
+            parameter.data = parameter.data.to(DTYPES[dtype])
 
     @property
     def n_bytes(self) -> int:
@@ -56,7 +67,7 @@ class Resident:
 
     @cached_property
     def leaves(self) -> dict[str, tuple[nn.Module, str]]:
-        """By name on disk, the module that has a tensor as a parameter of its own, and the parameter's name there."""
+        """By name on disk, the last module that has a tensor as its own parameter, and the parameter's name there."""
         places = {tensor.data_ptr(): name for name, tensor in self.arena.tensors().items() if tensor.numel()}
         found: dict[str, tuple[nn.Module, str]] = {}
         for module in self.network.model.modules():

@@ -21,33 +21,33 @@ from smatter.backbones.network import Inputs
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
 from smatter.compose.residual import Residual
-from smatter.errors import InvalidRecipe
+from smatter.errors import InvalidRecipe, InvalidResidual
 from smatter.library.library import Library
 from smatter.runtime.batches import find, put_back, rows_of_tasks, take
 from smatter.runtime.deltas import Add, Deltas
 from smatter.runtime.gates import SharedDelta
 from smatter.runtime.packing import dense_values, pack
 from smatter.runtime.places import Place, find_places
-from smatter.runtime.resident import DTYPES, Resident
+from smatter.runtime.resident import Resident
 
 
 class _Batch(threading.local):
     """What the batch of this thread adds at each place."""
 
     at: Mapping[str, Sequence[tuple[int, int, Add]]] = MappingProxyType({})
+    n_rows = 0
 
 
 class Base:
     """One mixture in memory that tasks share.
 
     Args:
-        resident: the network.
-        mixture: its weights.
+        resident: the network, with the weights of the mixture.
+        mixture: that one.
     """
 
     def __init__(self, resident: Resident, mixture: Mixture) -> None:
-        self.resident, self.mixture = resident, mixture
-        resident.compose(mixture)
+        self.resident, self.mixture = resident, _ordered(mixture)
         self.tensors = resident.arena.tensors()
         self.places = find_places(resident)
         self._batch = _Batch()
@@ -60,7 +60,7 @@ class Base:
         for start, stop, task in segments:
             for key, add in task.adds():
                 at.setdefault(key, []).append((start, stop, add))
-        self._batch.at = at
+        self._batch.at, self._batch.n_rows = at, len(next(iter(inputs.values())))
         try:
             return self.resident.features(inputs)
         finally:
@@ -68,6 +68,8 @@ class Base:
 
     def _add(self, place: Place, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:  # noqa: ARG002
         if segments := self._batch.at.get(place.key):
+            if len(output) != self._batch.n_rows:
+                raise InvalidResidual(f"{place.key!r} mixes the rows of such a batch: use the merged runtime")
             given, n_each = inputs[0], 1
             if place.kind == "linear":  # tokens, or pixels, side by side
                 n_each = output[0].numel() // output.shape[-1]
@@ -75,6 +77,15 @@ class Base:
             for start, stop, add in segments:
                 begin, length = start * n_each, (stop - start) * n_each
                 add(given.narrow(0, begin, length), output.narrow(0, begin, length))
+
+
+def _ordered(mixture: Mixture) -> Mixture:
+    """The same mixture, without sources of no weight, the others in order of their names."""
+    mixture = mixture.without_idle()
+    names = sorted(mixture.sources)
+    columns = [mixture.sources.index(name) for name in names]
+    rows = tuple(tuple(row[column] for column in columns) for row in mixture.rows)
+    return Mixture(tuple(names), rows, mixture.modules, mixture.rule)
 
 
 class SharedRuntime:
@@ -97,15 +108,13 @@ class SharedRuntime:
         if not catalogue:
             raise InvalidRecipe("a catalogue needs at least one mixture: give one")
         self.library, self.dtype = library, dtype
-        self.bases = {
-            name: Base(Resident(library, dtype), mixture.without_idle()) for name, mixture in catalogue.items()
-        }
+        self.bases = {name: Base(Resident(library, dtype, mixture), mixture) for name, mixture in catalogue.items()}
         first = next(iter(self.bases.values()))
         self.specs = first.resident.specs
         self.groups = find_groups(self.specs, library.base.config, library.partition)
         self.shared: dict[str, SharedDelta] = {}
         if shared:
-            values = dense_values(shared, first.places, self.specs, DTYPES[dtype])
+            values = dense_values(shared, first.places, self.specs)
             for name, base in self.bases.items():
                 self.shared[name] = SharedDelta(values, base.places, self.groups, library.partition, base.tensors)
         self._tasks: dict[str, _Entry] = {}
@@ -118,11 +127,11 @@ class SharedRuntime:
 
     def load(self, task: str, recipe: Recipe) -> None:
         """Serve a task from now on; one of that name is replaced at once, and batches under way keep the old one."""
-        mixture = recipe.mixture_in(self.library.manifest.digests).without_idle()
+        mixture = _ordered(recipe.mixture_in(self.library.manifest.digests))
         base = next((base for base in self.bases.values() if base.mixture == mixture), None)
         if base is None:
             raise InvalidRecipe("the recipe's mixture is not in the catalogue: add it there, or use the merged runtime")
-        values = dense_values(recipe.residual or Residual(), base.places, self.specs, DTYPES[self.dtype])
+        values = dense_values(recipe.residual or Residual(), base.places, self.specs)
         self._put(task, _Entry(base, pack(values, base.places, base.tensors)))
 
     def open(self, task: str, far: Mapping[str, Sequence[float]], base: str | None = None) -> None:
