@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from smatter.budget.latency import KNOTS, LatencyModel, ModuleCost, conformal_factor, fit_costs
 from smatter.errors import InvalidProfile
@@ -41,7 +42,40 @@ def test_a_module_unlike_its_kind_is_found() -> None:
     truth = LatencyModel({**COSTS, "2.mlp": ModuleCost(0.1, (0.1, 0.1, 0.1, 0.2))})
     stacks = random_stacks(200, 3)
     found = fit_costs(stacks, truth.relative(stacks), KINDS)
-    assert found.costs["2.mlp"](np.ones(1)) > 2 * found.costs["1.mlp"](np.ones(1))
+    for module in ("1.mlp", "2.mlp"):
+        assert found.costs[module](np.ones(1)) == pytest.approx(truth.costs[module](np.ones(1)), rel=0.1)
+
+
+def test_a_module_cheaper_than_its_kind_is_found() -> None:
+    truth = LatencyModel({**COSTS, "2.mlp": ModuleCost(0.0, (0.005, 0.005, 0.005, 0.0))})
+    stacks = random_stacks(400, 3)
+    found = fit_costs(stacks, truth.relative(stacks), KINDS)
+    assert found.costs["2.mlp"](np.ones(1))[0] < 0.4 * found.costs["1.mlp"](np.ones(1))[0]
+
+
+def test_more_always_costs_more_whatever_bends() -> None:
+    shares = [dict.fromkeys(KINDS, share) for share in np.linspace(0.01, 1, 50)]
+    dear = {module: ModuleCost(1.0, (1.0,) * 4) for module in KINDS}
+    for bend in (-1000.0, -0.25, 0.0, 0.5):
+        times = LatencyModel(dear, bend).relative(shares)
+        assert bool((np.diff(times) >= 0).all()) and float(times[0]) > 1
+
+
+@pytest.mark.parametrize("bend", [-0.3, 0.0, 0.3])
+def test_the_smooth_bound_is_above_close_convex_and_differentiable(bend: float) -> None:
+    model = LatencyModel(COSTS, bend)
+    generator = torch.Generator().manual_seed(0)
+    points = torch.rand(300, len(COSTS), generator=generator, dtype=torch.float64)
+    bound = model.smooth_bound(dict(zip(COSTS, points.T, strict=True)))
+    exact = torch.from_numpy(model.relative([dict(zip(COSTS, row, strict=True)) for row in points.tolist()]))
+    assert bool((bound >= exact - 1e-12).all())
+    if bend == 0:
+        assert float((bound / exact).max()) < 1.15
+    middle = model.smooth_bound(dict(zip(COSTS, ((points[:150] + points[150:]) / 2).T, strict=True)))
+    assert bool((middle <= (bound[:150] + bound[150:]) / 2 + 1e-12).all())
+    share = torch.full((), 0.5, dtype=torch.float64, requires_grad=True)
+    model.smooth_bound({"0.mlp": share}).backward()
+    assert share.grad is not None and float(share.grad) > 0
 
 
 @pytest.mark.parametrize("seed", range(20))

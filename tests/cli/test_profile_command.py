@@ -35,12 +35,12 @@ def refused(capsys, *words: object) -> str:
 def test_measure_then_adjust_and_show(vit: Path, capsys, tmp_path: Path) -> None:
     here, page = tmp_path / "here.json", tmp_path / "page.html"
     told = run(capsys, vit, "-o", here, "--batch", 2, "--seconds", 1, "--report", page)
-    assert told["method"] == "stacks" and told["unit"] == "ms" and told["record"]["stacks_tested"] == 40
+    assert told["method"] == "stacks" and told["unit"] == "ms" and told["quality"]["n_tested"] == 40
     assert "<svg" in page.read_text() and json.loads(here.read_text())["base"] == told["base"]
     careful = run(capsys, vit, "-o", tmp_path / "careful.json", "--batch", 4, "--from", here, "--margin", 2)
-    assert careful["kappa"] == pytest.approx(2 * told["kappa"]) and careful["fingerprint"]["batch"] == 4
-    corrected = run(capsys, vit, "-o", tmp_path / "corrected.json", "--batch", 4, "--from", here, "--points", 8)
-    assert corrected["record"] == {"corrected_with_points": 8}
+    assert careful["base"] == pytest.approx(2 * told["base"]) and careful["fingerprint"]["batch"] == 4
+    corrected = run(capsys, vit, "-o", tmp_path / "corrected.json", "--batch", 4, "--from", here, "--points", 18)
+    assert corrected["record"]["corrected_with_points"] == 18
     assert (
         main(["profile", str(vit), "-o", str(here), "--replace", "--batch", "2", "--method", "micro-benchmarks"]) == 0
     )
@@ -69,4 +69,8 @@ def test_mistakes_are_one_line(vit: Path, capsys, tmp_path: Path) -> None:
     assert "between 0 and 1" in refused(capsys, vit, "-o", free, "--quantile", 2)
     assert "there is no table" in refused(capsys, vit, "-o", free, "--table", tmp_path / "none.json")
     assert "does not exist" in refused(capsys, vit, "-o", tmp_path / "nowhere" / "p.json")
+    (tmp_path / "t.json").write_text("{}")
+    assert "leave out --method" in refused(capsys, vit, "-o", free, "--from", out, "--table", tmp_path / "t.json")
+    assert "is not a table" in refused(capsys, vit, "-o", free, "--table", tmp_path / "t.json")
+    assert "no inputs of length 3" in refused(capsys, vit, "-o", free, "--length", 3)
     assert not free.exists()

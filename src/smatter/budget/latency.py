@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.optimize import nnls
+from torch import Tensor
 
 from smatter.errors import InvalidProfile
 
@@ -79,7 +81,8 @@ class LatencyModel:
 
     Args:
         costs: by module.
-        bend: what is not additive: the sum of costs x counts as x + bend x^2.
+        bend: what is not additive. The sum of costs x counts as x (1 + bend x), or as x / (1 - bend x) where it is
+            negative: more always costs more.
     """
 
     costs: Mapping[str, ModuleCost]
@@ -90,15 +93,38 @@ class LatencyModel:
         stacks = [active] if isinstance(active, Mapping) else list(active)
         for stack in stacks:
             for module, share in stack.items():
-                if module not in self.costs:
-                    raise InvalidProfile(f"the profile knows no module {module[:100]!r}: profile this network")
+                self._check(module)
                 if not 0 <= share <= 1:
                     raise InvalidProfile(f"active fraction {share} of {module[:100]!r} is not between 0 and 1")
         total = sum(
             (cost(np.array([stack.get(module, 0.0) for stack in stacks])) for module, cost in self.costs.items()),
             start=np.zeros(len(stacks)),
         )
-        return np.asarray(1 + total + self.bend * total**2)
+        return np.asarray(1 + bent(total, self.bend))
+
+    def smooth_bound(self, active: Mapping[str, Tensor]) -> Tensor:
+        """A convex and differentiable function of active fractions that is nowhere below `relative`.
+
+        Each module's convex bound is a maximum of lines; here it is a soft one, at most a hundredth higher. Savings
+        (a negative bend) are left out, which would not be convex.
+        """
+        total = torch.zeros(())
+        for module, share in active.items():
+            self._check(module)
+            offsets, slopes = torch.tensor(self.costs[module].majorant, dtype=share.dtype).T
+            lines = offsets + slopes * share[..., None]
+            softness = max(float((offsets + slopes).max()), 1e-9) / 100 / max(1.0, np.log(len(offsets)))
+            total = total + softness * torch.logsumexp(lines / softness, dim=-1)
+        return 1 + total * (1 + max(self.bend, 0.0) * total)
+
+    def _check(self, module: str) -> None:
+        if module not in self.costs:
+            raise InvalidProfile(f"the profile knows no module {module[:100]!r}: profile this network")
+
+
+def bent(total: Floats, bend: float) -> Floats:
+    """A sum of costs with what is not additive; see `LatencyModel`."""
+    return total * (1 + bend * total) if bend >= 0 else total / (1 - bend * total)
 
 
 def fit_costs(
@@ -106,7 +132,7 @@ def fit_costs(
     ratios: Floats,
     kinds: Mapping[str, str],
     switches: Collection[str] = (),
-    pull: float = 0.3,
+    pull: float = 10.0,
 ) -> LatencyModel:
     """Fit costs to whole stacks.
 
@@ -115,7 +141,7 @@ def fit_costs(
         ratios: time of each as a multiple of the base's.
         kinds: of each module; modules of a kind are pulled together.
         switches: modules that are either off or on, without anything in between.
-        pull: how strongly, in measurements for each number.
+        pull: how strongly: as so many measurements that say they are alike.
     """
     modules, all_kinds = list(kinds), sorted(set(kinds.values()))
     n_numbers = len(KNOTS)
@@ -125,20 +151,21 @@ def fit_costs(
             design[row, column] = _features(stack.get(module, 0.0))
             if module in switches:
                 design[row, column, 1:] = 0
+    design /= ratios[:, None, None]  # errors are relative: a run that takes twice as long varies twice as much
     shared = np.stack([design[:, [kinds[m] == kind for m in modules]].sum(axis=1) for kind in all_kinds], axis=1)
-    own = design.reshape(len(stacks), -1)
-    everything = np.concatenate([shared.reshape(len(stacks), -1), own], axis=1)
-    # A cost is that of its kind plus a part of its own; only the latter is pulled to zero.
-    scale = np.sqrt(pull * np.maximum((own**2).mean(axis=0), 1e-9) * len(stacks))
-    ridge = np.concatenate([np.zeros((own.shape[1], shared.shape[1] * n_numbers)), np.diag(scale)], axis=1)
-    # Errors are relative: a run that takes twice as long varies twice as much.
+    alike, own = shared.reshape(len(stacks), -1), design.reshape(len(stacks), -1)
+    # A cost is that of its kind plus or minus a part of its own; only the latter is pulled to zero.
+    ridge = np.diag(np.sqrt(pull * (own**2).mean(axis=0) + 1e-12))
+    left = np.concatenate([alike, np.zeros((own.shape[1], alike.shape[1]))])
+    right = np.concatenate([own, ridge])
     target = np.concatenate([(ratios - 1) / ratios, np.zeros(own.shape[1])])
-    found, _ = nnls(np.concatenate([everything / ratios[:, None], ridge]), target)
-    of_kind = found[: len(all_kinds) * n_numbers].reshape(len(all_kinds), n_numbers)
-    of_module = found[len(all_kinds) * n_numbers :].reshape(len(modules), n_numbers)
+    found, _ = nnls(np.concatenate([left, right, -right], axis=1), target)
+    of_kind, more, less = np.split(found, [alike.shape[1], alike.shape[1] + own.shape[1]])
+    of_module = (more - less).reshape(len(modules), n_numbers)
     costs = {}
     for column, module in enumerate(modules):
-        on, *rises = (of_kind[all_kinds.index(kinds[module])] + of_module[column]).tolist()
+        kind = of_kind.reshape(-1, n_numbers)[all_kinds.index(kinds[module])]
+        on, *rises = np.maximum(kind + of_module[column], 0.0).tolist()
         costs[module] = ModuleCost(on, tuple(rises))
     return LatencyModel(costs)
 
@@ -158,7 +185,7 @@ def _features(active: float) -> Floats:
 def conformal_factor(scores: Sequence[float], delta: float) -> float:
     """The factor that a new score, exchangeable with these, exceeds with probability at most delta.
 
-    With n scores it is the smallest but ceil((n + 1)(1 - delta)) of them, infinite where there are too few.
+    With n scores it is the ceil((n + 1)(1 - delta))-th smallest of them, infinite where there are too few.
 
     >>> conformal_factor([1.0, 1.1, 1.2, 1.3], 0.25)
     1.3

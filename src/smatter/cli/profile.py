@@ -3,12 +3,13 @@
 import contextlib
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from smatter.cli.output import Json, check_new_file, progress_bar, show, table
+from smatter.cli.output import Advance, Json, check_new_file, progress_bar, show, table
 from smatter.cli.suite import Replace
 from smatter.errors import InvalidSettings
 
@@ -36,8 +37,12 @@ def profile(
         int | None,
         typer.Option(metavar="N", min=1, max=100_000, help="Tokens (32), or a picture's side (the network's own)."),
     ] = None,
-    quantile: Annotated[float, typer.Option(metavar="Q", help="Of the times, that a bound is for.")] = 0.5,
-    delta: Annotated[float, typer.Option(metavar="SHARE", help="How often a bound may fail.")] = 0.1,
+    quantile: Annotated[
+        float | None, typer.Option(metavar="Q", help="Of the times, that a bound is for; 0.5, or as in --from.")
+    ] = None,
+    delta: Annotated[
+        float | None, typer.Option(metavar="SHARE", help="How often a bound may fail; 0.1, or as in --from.")
+    ] = None,
     seconds: Annotated[float, typer.Option(metavar="S", min=1, help="About how long to measure.")] = 90.0,
     method: Annotated[
         Literal["stacks", "micro-benchmarks", "bytes"],
@@ -68,7 +73,10 @@ def profile(
         check_new_file(report, replace, lambda: is_page(report), "page of Smatter's")
     if margin is not None and old is None:
         raise InvalidSettings("a margin is for an old profile: name it with --from")
+    if old is not None and (costs is not None or method != "stacks"):
+        raise InvalidSettings("--from adjusts what is in the old profile: leave out --method and --table")
     earlier = None if old is None else read_profile(old)
+    like = earlier or _Usual
 
     from transformers.utils import logging
 
@@ -80,9 +88,11 @@ def profile(
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    setting, settings = (
-        Setting(threads, batch, dtype, length),
-        MeasureSettings(seconds=seconds, quantile=quantile, delta=delta),
+    setting = Setting(threads, batch, dtype, length)
+    settings = MeasureSettings(
+        seconds=seconds,
+        quantile=like.quantile if quantile is None else quantile,
+        delta=like.delta if delta is None else delta,
     )
     with contextlib.ExitStack() as stack:
         if folder is None:
@@ -92,37 +102,48 @@ def profile(
         else:
             library = open_library(folder)
         if earlier is not None:
-            found = _adjusted(library, setting, earlier, points, margin)
+            found = _adjusted(library, setting, settings, earlier, points, margin)
         elif costs is not None or method != "stacks":
             found = _unmeasured(library, setting, settings, method, costs)
         else:
             found = _measured(library, setting, settings)
+    page = profile_page(found)
     write_profile(output, found)
     if report is not None:
-        write_file(report, profile_page(found).encode())
+        write_file(report, page.encode())
     data = {"output": str(output), "report": None if report is None else str(report), **found.model_dump(by_alias=True)}
     show(data, as_json, lambda: _tell(output, report, found))
     if not found.is_quiet:
-        share = found.record.get("others_share_of_processors") or 0.0
         print(
-            f"smatter: the machine was not quiet (others used {share:.0%} of it), so the bound is wider; "
-            "measure again when it is idle",
+            f"smatter: the machine was not quiet (others used {found.others or 0:.1f} of its processors), so the bound "
+            f"is {found.wider_by - 1:.0%} wider; measure again when it is idle",
             file=sys.stderr,
         )
+
+
+class _Usual:
+    """What a bound is for where nobody says."""
+
+    quantile, delta = 0.5, 0.1
+
+
+def _told(advance: Advance) -> Callable[[float], None]:
+    """A bar of steps that is told shares of the work."""
+    done = 0.0
+
+    def progress(share: float) -> None:
+        nonlocal done
+        before, done = int(STEPS * done), done + share
+        advance(int(STEPS * done) - before)
+
+    return progress
 
 
 def _measured(library: "Library", setting: "Setting", settings: "MeasureSettings") -> "Profile":
     from smatter.devices.measure import measure_profile
 
     with progress_bar("measuring", STEPS, in_bytes=False) as advance:
-        done = 0.0
-
-        def progress(share: float) -> None:
-            nonlocal done
-            before, done = int(STEPS * done), done + share
-            advance(int(STEPS * done) - before)
-
-        return measure_profile(library, setting, settings, progress)
+        return measure_profile(library, setting, settings, _told(advance))
 
 
 def _unmeasured(
@@ -138,7 +159,12 @@ def _unmeasured(
 
 
 def _adjusted(
-    library: "Library", setting: "Setting", earlier: "Profile", points: int, margin: float | None
+    library: "Library",
+    setting: "Setting",
+    settings: "MeasureSettings",
+    earlier: "Profile",
+    points: int,
+    margin: float | None,
 ) -> "Profile":
     from smatter.devices.measure import correct_profile
     from smatter.devices.stacks import Bench
@@ -146,14 +172,14 @@ def _adjusted(
     bench = Bench(library, setting)
     if margin is not None:
         return earlier.with_margin(bench.fingerprint, margin)
-    with progress_bar("measuring", points, in_bytes=False) as advance:
-        return correct_profile(bench, earlier, points, advance)
+    with progress_bar("measuring", STEPS, in_bytes=False) as advance:
+        return correct_profile(bench, earlier, points, settings.quantile, settings.delta, _told(advance))
 
 
 def _tell(output: Path, report: Path | None, found: "Profile") -> None:
     from smatter.devices.stacks import REST
 
-    place, unit, model, record = found.fingerprint, found.unit, found.model, found.record
+    place, unit, model = found.fingerprint, found.unit, found.model
     print(f"{place.device}: {place.threads} threads, {place.batch} rows of {place.length}, {place.dtype}")
     print(f"a forward pass takes {found.base:.3g} {unit}; each module with active groups adds to it")
     costs = []
@@ -162,15 +188,15 @@ def _tell(output: Path, report: Path | None, found: "Profile") -> None:
         cells = [f"{found.base * (float(model.relative({name: share})[0]) - 1):.3g}" for share in shown]
         costs.append([name, *["-"] * (4 - len(cells)), *cells])
     table(["module", "1/8 active", "1/4", "1/2", f"all ({unit})"], costs)
-    if "coverage" in record:
+    if found.quality:
+        tested = found.quality
         print(
-            f"on {record['stacks_tested']} other networks: {record['within_10_percent']:.0%} within 10 % of the "
-            f"prediction, rank correlation {record['spearman']:.2f}"
+            f"on {tested.n_tested} other networks: {tested.within_10_percent:.0%} within 10 % of the prediction, "
+            f"rank correlation {tested.spearman:.2f}"
         )
         print(
             f"at most {found.kappa:.3f} x predicted + {found.epsilon:.3g} {unit} (quantile {found.quantile:g}): "
-            f"promised for {1 - found.delta:.0%}, held for {record['coverage']:.0%}, "
-            f"{record['slack']:.1%} too high on average"
+            f"promised for {1 - found.delta:.0%}, held for {tested.coverage:.0%}, {tested.slack:.1%} too high in mean"
         )
     elif found.method != "stacks":
         print(f"costs are not from whole networks ({found.method}): nothing is promised")

@@ -8,9 +8,10 @@ A module's costs are a constant and a rate for its bytes; the five numbers are f
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from smatter.compose.mixture import Mixture
@@ -40,7 +41,10 @@ def measure_composing(
         module: sum(resident.specs[tensor].n_bytes for tensor in tensors)
         for module, tensors in library.partition.modules.items()
     }
-    cases = [_random_composition(library, resident, generator) for _ in range(N_CASES)]
+    small = {
+        tensor: np.full(spec.shape, 1e-6, np.float32) for tensor, spec in resident.specs.items() if spec.is_floating
+    }
+    cases = [_random_composition(library, small, generator) for _ in range(N_CASES)]
     taken = np.full((N_CASES, N_ROUNDS), np.inf)
     for number in range(N_ROUNDS):
         for case in generator.permutation(N_CASES):
@@ -61,27 +65,24 @@ def measure_composing(
 
 
 def _random_composition(
-    library: Library, resident: Resident, generator: np.random.Generator
+    library: Library, small: dict[str, NDArray[np.float32]], generator: np.random.Generator
 ) -> tuple[Mixture, Residual | None]:
-    """Some sources, all in every module, and a correction of some modules."""
-    names = library.names[: 1 + int(generator.integers(len(library.names)))]
-    weights = generator.dirichlet(np.ones(len(names)))
-    mixture = Mixture.of(dict(zip(names, weights.tolist(), strict=True)))
-    share = float(generator.random()) * float(generator.random() < 0.7)
-    dense = {
-        tensor: np.full(resident.specs[tensor].shape, 1e-6, np.float32)
-        for tensors in library.partition.modules.values()
-        if generator.random() < share
-        for tensor in tensors
-        if resident.specs[tensor].is_floating
-    }
-    return mixture, Residual(dense=dense) if dense else None
+    """Some sources in each module, and a correction of some modules."""
+    reach, share = generator.random(2)
+    weights: dict[str, dict[str, float]] = {}
+    dense: dict[str, NDArray[np.float32]] = {}
+    for module, tensors in library.partition.modules.items():
+        most = 1 + int(reach * len(library.names))
+        names = library.names[: 1 + int(generator.integers(min(most, len(library.names))))]
+        weights[module] = dict.fromkeys(names, 1 / len(names))
+        if generator.random() < share:
+            dense |= {tensor: small[tensor] for tensor in tensors if tensor in small}
+    return Mixture.per_module(weights), Residual(dense=dense) if dense else None
 
 
-def _features(library: Library, sizes: dict[str, int], mixture: Mixture, residual: Residual | None) -> Sequence[float]:
-    n_sources = len(mixture.active_sources)
+def _features(library: Library, sizes: dict[str, int], mixture: Mixture, residual: Residual | None) -> list[float]:
+    """What the five numbers are multiplied by."""
+    n_sources = {module: sum(weight != 0 for weight in mixture.row(module)) for module in sizes}
     corrected = residual.active_modules(library.partition) if residual else ()
-    total = sum(sizes.values())
-    return [
-        1.0, n_sources * len(sizes), n_sources * total, len(corrected), sum(sizes[module] for module in corrected),
-    ]  # fmt: skip
+    read = sum(n * sizes[module] for module, n in n_sources.items())
+    return [1.0, sum(n_sources.values()), read, len(corrected), sum(sizes[module] for module in corrected)]

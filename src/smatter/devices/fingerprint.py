@@ -6,8 +6,8 @@ import hashlib
 import json
 import os
 import platform
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -20,10 +20,10 @@ class Fingerprint(BaseModel):
     """A device and what runs on it.
 
     Args:
-        device: the processor's name, or the accelerator's.
+        device: the processor's name.
         cores: processors that this process may use.
         capability: the instructions that torch uses.
-        torch: its version.
+        torch, transformers: their versions.
         threads: that torch uses.
         batch: rows of a forward pass.
         dtype: of weights and computing.
@@ -37,6 +37,7 @@ class Fingerprint(BaseModel):
     cores: int = Field(ge=1)
     capability: str = Label
     torch: str = Label
+    transformers: str = Label
     threads: int = Field(ge=1)
     batch: int = Field(ge=1)
     dtype: str = Label
@@ -50,7 +51,7 @@ class Fingerprint(BaseModel):
 
 
 def fingerprint(library: Library, threads: int, batch: int, dtype: str, length: int) -> Fingerprint:
-    """Of this machine, as it is now."""
+    """Of this machine, in a setting."""
     import torch
 
     config = {key: value for key, value in library.base.config.items() if not key.startswith("_")}
@@ -60,6 +61,7 @@ def fingerprint(library: Library, threads: int, batch: int, dtype: str, length: 
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         capability=torch.backends.cpu.get_cpu_capability(),
         torch=torch.__version__,
+        transformers=version("transformers"),
         threads=threads,
         batch=batch,
         dtype=dtype,
@@ -75,8 +77,3 @@ def _processor() -> str:
         lines = []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, "") or platform.processor() or platform.machine()
-
-
-def details(value: Fingerprint) -> dict[str, Any]:
-    """For people and --json."""
-    return value.model_dump()

@@ -16,15 +16,18 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
-from smatter.budget.latency import Floats, LatencyModel, conformal_factor, fit_costs
+from smatter.budget.latency import Floats, LatencyModel, bent, conformal_factor, fit_costs
 from smatter.devices.composing import N_CASES, N_ROUNDS, measure_composing
-from smatter.devices.profile import Profile
+from smatter.devices.profile import Composing, Profile, Quality
 from smatter.devices.stacks import Bench, Setting, Stack
-from smatter.devices.timing import CASES_PER_BASE, Timed, seconds, time_cases
+from smatter.devices.timing import CASES_PER_BASE, Timed, seconds, time_cases, using_threads
 from smatter.errors import InvalidSettings
 from smatter.library.library import Library
 
-LEAST_ROUNDS, MOST_ROUNDS = 5, 60
+LEAST_ROUNDS, MOST_ROUNDS, CORRECTING_ROUNDS = 5, 60, 20
+BENDS = tuple(round(0.02 * number - 0.5, 2) for number in range(51))
+"""Tried for what is not additive."""
+
 EPSILONS = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05)
 """Tried for epsilon, in shares of the base's time."""
 
@@ -37,7 +40,7 @@ class MeasureSettings:
         n_fitted: stacks that costs are fitted to.
         n_calibrated: other stacks, that the bound is taken from.
         n_tested: others again, that say what the profile is worth.
-        seconds: about how long it may take.
+        seconds: about how long it may take; every stack is timed five times at least.
         quantile: of a stack's times that the bound is for.
         delta: how likely a new stack may exceed its bound.
         seed: of the stacks.
@@ -71,6 +74,11 @@ def measure_profile(
         progress: told the share of the work that each step is.
     """
     bench = Bench(library, setting)
+    with using_threads(setting.threads):
+        return _measured(bench, settings, progress)
+
+
+def _measured(bench: Bench, settings: MeasureSettings, progress: Callable[[float], None]) -> Profile:
     generator = np.random.default_rng(settings.seed)
     n_stacks = settings.n_fitted + settings.n_calibrated + settings.n_tested
     stacks = [bench.random_stack(generator) for _ in range(n_stacks)]
@@ -84,24 +92,16 @@ def measure_profile(
     model = with_bend(model, stacks[fitted], medians[fitted])
     predicted = model.relative(stacks)
     epsilon = choose_epsilon(predicted[fitted], high[fitted], settings.delta)
-    kappa = conformal_factor(((high - epsilon) / predicted)[calibrated].tolist(), settings.delta)
-    if not timed.is_quiet:  # what neighbours did to the base they can do to a stack
-        kappa *= float(np.quantile(timed.base_seconds, 0.95) / np.median(timed.base_seconds))
+    kappa = timed.unrest * conformal_factor(((high - epsilon) / predicted)[calibrated].tolist(), settings.delta)
     base = 1e3 * float(np.median(timed.base_seconds))
     record: dict[str, Any] = {
         "stacks_fitted": settings.n_fitted,
         "stacks_calibrated": settings.n_calibrated,
-        "stacks_tested": settings.n_tested,
         "rounds": n_rounds,
-        "others_share_of_processors": timed.others,
         "signal_to_noise": timed.signal_to_noise,
         "base_p95_over_p50": float(np.quantile(timed.base_seconds, 0.95) / np.median(timed.base_seconds)),
-        **quality(predicted[tested], medians[tested], kappa * predicted[tested] + epsilon, high[tested]),
     }
-    rows = time_rows(bench, base)
-    progress(0.02)
-    steps = N_CASES * N_ROUNDS
-    composing = measure_composing(library, bench.base.resident, generator, lambda n: progress(0.08 * n / steps))
+    rows, composing = _beside(bench, base, generator, lambda share: progress(0.1 * share))
     return Profile(
         unit="ms",
         method="stacks",
@@ -113,26 +113,48 @@ def measure_profile(
         kappa=kappa,
         epsilon=epsilon * base,
         delta=settings.delta,
+        others=timed.others,
         is_quiet=timed.is_quiet,
+        wider_by=timed.unrest,
         rows=rows,
         composing=composing,
+        quality=quality(predicted[tested], medians[tested], kappa * predicted[tested] + epsilon, high[tested]),
         points=tuple(zip((base * predicted[tested]).tolist(), (base * medians[tested]).tolist(), strict=True)),
         record=record,
     )
 
 
 def correct_profile(
-    bench: Bench, earlier: Profile, n_points: int, progress: Callable[[int], None] = lambda _: None
+    bench: Bench,
+    earlier: Profile,
+    n_points: int,
+    quantile: float,
+    delta: float,
+    progress: Callable[[float], None] = lambda _: None,
 ) -> Profile:
-    """An earlier profile of the same network, corrected by a few stacks that are timed here."""
+    """An earlier profile of the same network, corrected by a few stacks that are timed here; see `Profile`."""
     earlier.check_network(bench.fingerprint)
-    generator = np.random.default_rng(1)
-    stacks = [bench.random_stack(generator) for _ in range(n_points)]
-    timed = time_stacks(bench, stacks, MOST_ROUNDS // 3, generator, lambda _: None)
-    progress(n_points)
-    base = 1e3 * float(np.median(timed.base_seconds))
-    corrected = earlier.corrected(bench.fingerprint, stacks, base * timed.quantile(0.5))
-    return corrected.model_copy(update={"is_quiet": earlier.is_quiet and timed.is_quiet})
+    with using_threads(bench.setting.threads):
+        generator = np.random.default_rng(1)
+        stacks = [bench.random_stack(generator) for _ in range(n_points)]
+        n_runs = n_points * CORRECTING_ROUNDS
+        timed = time_stacks(bench, stacks, CORRECTING_ROUNDS, generator, lambda runs: progress(0.9 * runs / n_runs))
+        base = 1e3 * float(np.median(timed.base_seconds))
+        medians, high = base * timed.quantile(0.5), base * timed.quantile(quantile)
+        corrected = earlier.corrected(bench.fingerprint, stacks, medians, high, quantile, delta)
+        rows, composing = _beside(bench, corrected.base, generator, lambda share: progress(0.1 * share))
+    return corrected.model_copy(
+        update={"kappa": timed.unrest * corrected.kappa, "others": timed.others, "is_quiet": timed.is_quiet,
+                "wider_by": timed.unrest, "rows": rows, "composing": composing}
+    )  # fmt: skip
+
+
+def _beside(
+    bench: Bench, base: float, generator: np.random.Generator, progress: Callable[[float], None]
+) -> tuple[dict[int, float], Composing]:
+    """What the base takes with other numbers of rows, and what composing costs."""
+    rows, steps = time_rows(bench, base), N_CASES * N_ROUNDS
+    return rows, measure_composing(bench.library, bench.base.resident, generator, lambda n: progress(n / steps))
 
 
 def time_stacks(
@@ -151,17 +173,16 @@ def time_stacks(
 def with_bend(model: LatencyModel, stacks: Sequence[Stack], ratios: Floats) -> LatencyModel:
     """The model with a term for what is not additive, if each half of the stacks gains by what the other half says."""
     extra = model.relative(stacks) - 1
-    rest, square = ratios - 1 - extra, extra**2
+
+    def error(bend: float, part: slice) -> float:
+        return float((((1 + bent(extra[part], bend)) / ratios[part] - 1) ** 2).sum())
+
+    def best(part: slice) -> float:
+        return min(BENDS, key=lambda bend: error(bend, part))
+
     half = slice(0, len(extra) // 2), slice(len(extra) // 2, None)
-
-    def bend(part: slice) -> float:
-        return float((rest[part] * square[part]).sum() / max((square[part] ** 2).sum(), 1e-12))
-
-    gains = [
-        ((rest[other] - bend(one) * square[other]) ** 2).sum() < 0.95 * (rest[other] ** 2).sum()
-        for one, other in (half, half[::-1])
-    ]
-    return replace(model, bend=float(np.clip(bend(slice(None)), -0.25, 10))) if all(gains) else model
+    gains = [error(best(one), other) < 0.95 * error(0.0, other) for one, other in (half, half[::-1])]
+    return replace(model, bend=best(slice(None))) if all(gains) else model
 
 
 def choose_epsilon(predicted: Floats, measured: Floats, delta: float) -> float:
@@ -174,16 +195,17 @@ def choose_epsilon(predicted: Floats, measured: Floats, delta: float) -> float:
     return min(EPSILONS, key=slack)
 
 
-def quality(predicted: Floats, medians: Floats, bound: Floats, high: Floats) -> dict[str, float]:
+def quality(predicted: Floats, medians: Floats, bound: Floats, high: Floats) -> Quality:
     """What a model is worth on stacks that it has not seen."""
     off = np.abs(medians / predicted - 1)
-    return {
-        "within_5_percent": float((off <= 0.05).mean()),
-        "within_10_percent": float((off <= 0.10).mean()),
-        "spearman": float(spearmanr(predicted, medians).statistic),
-        "coverage": float((high <= bound).mean()),
-        "slack": float((bound / high - 1).mean()),
-    }
+    return Quality(
+        n_tested=len(off),
+        within_5_percent=float((off <= 0.05).mean()),
+        within_10_percent=float((off <= 0.10).mean()),
+        spearman=float(spearmanr(predicted, medians).statistic),
+        coverage=float((high <= bound).mean()),
+        slack=float((bound / high - 1).mean()),
+    )
 
 
 def time_rows(bench: Bench, base: float) -> dict[int, float]:
@@ -210,9 +232,10 @@ def _n_rounds(bench: Bench, stacks: Sequence[Stack], settings: MeasureSettings) 
     whole = bench.plain()
     whole()
     begin = time.perf_counter()
-    for seed, stack in enumerate(stacks[:8]):
-        bench.case(stack, seed)()
-        for _ in range(seed % CASES_PER_BASE):
+    tried = stacks[: 4 * CASES_PER_BASE]
+    for number, stack in enumerate(tried):
+        if number % CASES_PER_BASE == 0:
             whole()
-    each = (time.perf_counter() - begin) / 8
+        bench.case(stack, number)()
+    each = (time.perf_counter() - begin) / len(tried)
     return int(np.clip(0.85 * settings.seconds / (each * len(stacks)), LEAST_ROUNDS, MOST_ROUNDS))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from math import ceil
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,10 +12,11 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from smatter.budget.latency import KNOTS, Floats, LatencyModel, ModuleCost, conformal_factor
-from smatter.devices.fingerprint import Fingerprint
+from smatter.devices.fingerprint import Fingerprint, fingerprint
 from smatter.devices.stacks import Stack
 from smatter.errors import InvalidProfile, NotFound, SmatterError
 from smatter.library.headers import read_small_json
+from smatter.library.library import Library
 from smatter.library.manifest import first_mistake
 from smatter.library.writing import write_file
 
@@ -22,8 +24,8 @@ MAX_BYTES = 16_000_000
 FEW_POINTS = 8
 """Measurements that an affine correction needs."""
 
-Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Number = Annotated[float, Field(ge=0, le=1e12)]
+Positive = Annotated[float, Field(gt=0, le=1e15)]
 Costs = Annotated[tuple[Number, ...], Field(min_length=len(KNOTS), max_length=len(KNOTS))]
 Share = Annotated[float, Field(gt=0, lt=1)]
 Method = Literal["stacks", "micro-benchmarks", "counted", "table"]
@@ -49,7 +51,7 @@ class Composing(BaseModel):
     per_byte: Number
     per_correction: Number
     per_corrected_byte: Number
-    module_bytes: dict[str, int]
+    module_bytes: dict[str, Annotated[int, Field(ge=0)]]
     off: Number
 
     def c_mix(self, module: str) -> float:
@@ -71,23 +73,48 @@ class Composing(BaseModel):
         return self.module_bytes[module]
 
 
+class Quality(BaseModel):
+    """What a profile is worth on configurations that it has not seen.
+
+    Args:
+        n_tested: how many.
+        within_5_percent, within_10_percent: share whose median is so close to the prediction.
+        spearman: rank correlation of medians and predictions.
+        coverage: share whose quantile is below the bound.
+        slack: how far the bound is above that, mean share.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    n_tested: Annotated[int, Field(ge=1)]
+    within_5_percent: Number
+    within_10_percent: Number
+    spearman: Annotated[float, Field(ge=-1, le=1)]
+    coverage: Number
+    slack: float
+
+
 class Profile(BaseModel):
     """A device and setting, measured.
 
     Args:
         unit: of `base` and of all costs: ms, bytes, mJ.
-        method: how costs were found: from whole stacks, operators alone, by counting, or in a user's own table.
+        method: how costs were found: from whole stacks, operators alone, by counting, or in a user's own table. Only
+            the first promises anything.
         fingerprint: what they depend on.
         quantile: of a configuration's times that the bound is for; what is predicted is the median.
         base: what a forward pass without any delta takes.
         costs: of each module: as soon as it is on, then from knot to knot; in shares of `base`.
         bend: what is not additive; see `LatencyModel`.
         kappa, epsilon, delta: a measured quantile is at most kappa * predicted + epsilon with probability 1 - delta.
-        is_quiet: whether nobody else used the machine meanwhile; if somebody did, kappa is wider.
+        others: processors that others used meanwhile, if the system says.
+        is_quiet: whether that was little enough.
+        wider_by: the factor in kappa that is there because it was not.
         rows: what the base takes with other numbers of rows.
         composing: what it costs to compose a model, if that was measured.
-        points: what was predicted and measured for configurations that were not fitted.
-        record: how it was measured and what the model is worth, for people.
+        quality: what the model is worth, if that was measured.
+        points: what was predicted and measured for the configurations of `quality`.
+        record: how it was measured, for people.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
@@ -99,13 +126,16 @@ class Profile(BaseModel):
     quantile: Share = 0.5
     base: Positive
     costs: Annotated[dict[str, Costs], Field(min_length=1, max_length=100_000)]
-    bend: Annotated[float, Field(ge=-0.25, le=10)] = 0.0
+    bend: Annotated[float, Field(ge=-1000, le=1000)] = 0.0
     kappa: Positive = 1.0
     epsilon: Number = 0.0
     delta: Share = 0.1
+    others: Number | None = None
     is_quiet: bool = True
-    rows: dict[int, Positive] = {}
+    wider_by: Positive = 1.0
+    rows: dict[Annotated[int, Field(ge=1)], Positive] = {}
     composing: Composing | None = None
+    quality: Quality | None = None
     points: tuple[tuple[Positive, Positive], ...] = ()
     record: dict[str, Any] = {}
 
@@ -124,11 +154,14 @@ class Profile(BaseModel):
 
     def base_of(self, n_rows: int) -> float:
         """What the base takes with another number of rows: between what was measured, and beyond in proportion."""
+        if n_rows == self.fingerprint.batch:
+            return self.base
+        if not self.rows:
+            raise InvalidProfile("the profile is for one number of rows only: measure one with `smatter profile`")
         known = sorted({**self.rows, self.fingerprint.batch: self.base}.items())
         counts, times = (np.array(part, float) for part in zip(*known, strict=True))
         if n_rows > counts[-1]:
-            slope = (times[-1] - times[0]) / (counts[-1] - counts[0]) if len(known) > 1 else times[-1] / counts[-1]
-            return float(times[-1] + slope * (n_rows - counts[-1]))
+            return float(times[-1] + (times[-1] - times[-2]) / (counts[-1] - counts[-2]) * (n_rows - counts[-1]))
         return float(np.interp(n_rows, counts, times))
 
     def check(self, now: Fingerprint) -> None:
@@ -138,42 +171,72 @@ class Profile(BaseModel):
                 f"the profile is for {'; '.join(different)}: run `smatter profile` here, or adjust it with --from"
             )
 
-    def corrected(self, now: Fingerprint, stacks: Sequence[Stack], measured: Floats) -> Profile:
-        """For another device or setting of the same network, by a factor and an offset from a few measurements there.
-
-        The bound becomes the worst of the points where they are too few for more.
-        """
-        self.check_network(now)
-        if len(stacks) < FEW_POINTS:
-            raise InvalidProfile(f"{len(stacks)} points are too few to correct a profile: measure {FEW_POINTS} or more")
-        shares = self.model.relative(stacks) - 1
-        design = np.stack([np.ones(len(stacks)), shares], axis=1)
-        (base, slope), *_ = np.linalg.lstsq(design, measured, rcond=None)
-        if not (base > 0 and slope > 0):
-            raise InvalidProfile("the points do not fit the profile at all: run `smatter profile` here")
-        scale = float(slope / base)
-        costs = {module: tuple(scale * number for number in each) for module, each in self.costs.items()}
-        changed = {"fingerprint": now, "base": float(base), "costs": costs, "bend": self.bend / scale, "rows": {}}
-        corrected = self.model_copy(update=changed)
-        scores = ((measured - self.epsilon) / corrected.predict(stacks)).tolist()
-        factor = conformal_factor(scores, self.delta)
-        kappa = max(self.kappa, factor if np.isfinite(factor) else max(scores))
-        return corrected.model_copy(
-            update={"kappa": kappa, "points": (), "record": {"corrected_with_points": len(stacks)}}
-        )
+    def check_network(self, now: Fingerprint) -> None:
+        """Refuse another network than was measured."""
+        if now.network != self.fingerprint.network:
+            raise InvalidProfile("the profile is of another network: run `smatter profile` for this one")
 
     def with_margin(self, now: Fingerprint, factor: float) -> Profile:
         """For another device or setting of the same network, with everything taken to be slower by a factor."""
         self.check_network(now)
         if not 1 <= factor < 1000:
             raise InvalidProfile(f"a margin of {factor:g} is not between 1 and 1000")
-        record = {**self.record, "margin": factor}
-        return self.model_copy(update={"fingerprint": now, "kappa": self.kappa * factor, "record": record})
+        return self._changed(
+            fingerprint=now,
+            base=self.base * factor,
+            epsilon=self.epsilon * factor,
+            rows={},
+            composing=None,
+            quality=None,
+            points=(),
+            record={"margin": factor},
+        )
 
-    def check_network(self, now: Fingerprint) -> None:
-        """Refuse another network than was measured."""
-        if now.network != self.fingerprint.network:
-            raise InvalidProfile("the profile is of another network: run `smatter profile` for this one")
+    def corrected(
+        self, now: Fingerprint, stacks: Sequence[Stack], medians: Floats, high: Floats, quantile: float, delta: float
+    ) -> Profile:
+        """For another device or setting of the same network, by a factor and an offset from a few measurements there.
+
+        Half of the points give these, the other half the bound.
+
+        Args:
+            now: where they were measured.
+            stacks: what was measured.
+            medians, high: the median of each, and the quantile that the bound is to be for.
+            quantile, delta: that quantile, and how often the bound may fail.
+        """
+        self.check_network(now)
+        if self.unit != "ms":
+            raise InvalidProfile(f"a profile in {self.unit} cannot be corrected by measuring ms: make a new one")
+        needed = max(FEW_POINTS, 2 * (ceil(1 / delta) - 1))
+        if len(stacks) < needed:
+            raise InvalidProfile(f"{len(stacks)} points are too few to correct a profile: measure {needed} or more")
+        half = len(stacks) // 2
+        shares = self.model.relative(stacks) - 1
+        design = np.stack([np.ones(half), shares[:half]], axis=1)
+        (base, slope), *_ = np.linalg.lstsq(design / medians[:half, None], np.ones(half), rcond=None)
+        if not (base > 0 and slope > 0):
+            raise InvalidProfile("the points do not fit the profile at all: run `smatter profile` here")
+        scale, epsilon = float(slope / base), self.epsilon * float(base) / self.base
+        predicted = base + slope * shares
+        return self._changed(
+            fingerprint=now,
+            base=float(base),
+            costs={module: tuple(scale * number for number in each) for module, each in self.costs.items()},
+            bend=self.bend / scale,
+            quantile=quantile,
+            delta=delta,
+            epsilon=epsilon,
+            kappa=conformal_factor(((high - epsilon) / predicted)[half:].tolist(), delta),
+            rows={},
+            composing=None,
+            quality=None,
+            points=(),
+            record={"corrected_with_points": len(stacks)},
+        )
+
+    def _changed(self, **changes: Any) -> Profile:
+        return Profile(**{**{name: getattr(self, name) for name in type(self).model_fields}, **changes})
 
 
 def is_profile(path: Path) -> bool:
@@ -191,12 +254,23 @@ def write_profile(path: str | Path, profile: Profile) -> None:
     write_file(Path(path), (json.dumps(table, indent=1, allow_nan=False) + "\n").encode())
 
 
-def read_profile(path: str | Path) -> Profile:
-    """Open a profile that `write_profile` saved."""
+def read_profile(path: str | Path, library: Library | None = None) -> Profile:
+    """Open a profile that `write_profile` saved.
+
+    Args:
+        path: the file.
+        library: refuse a profile of another network, of another machine or of another number of torch's threads.
+    """
     path = Path(path)
     if not path.is_file():
         raise NotFound(f"there is no profile {path}: make one with `smatter profile`")
     try:
-        return Profile.model_validate(read_small_json(path, MAX_BYTES))
+        profile = Profile.model_validate(read_small_json(path, MAX_BYTES))
     except ValidationError as error:
         raise InvalidProfile(f"{path} is not a profile ({first_mistake(error)}); run `smatter profile`") from None
+    if library is not None:
+        import torch
+
+        at = profile.fingerprint
+        profile.check(fingerprint(library, torch.get_num_threads(), at.batch, at.dtype, at.length))
+    return profile

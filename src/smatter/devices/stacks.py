@@ -10,11 +10,11 @@ import torch
 
 from smatter.backbones.network import Inputs
 from smatter.compose.mixture import Mixture
-from smatter.compose.residual import Residual
 from smatter.devices.fingerprint import Fingerprint, fingerprint
 from smatter.errors import InvalidSettings
 from smatter.library.library import Library
 from smatter.runtime.deltas import Deltas
+from smatter.runtime.gates import SharedDelta
 from smatter.runtime.resident import DTYPES
 from smatter.runtime.shared import SharedRuntime
 
@@ -61,21 +61,38 @@ class Bench:
 
     def __init__(self, library: Library, setting: Setting) -> None:
         self.library, self.setting = library, setting
-        torch.set_num_threads(setting.threads)
-        mixture = {"base": Mixture.of({library.manifest.base: 1.0})}
-        plain = SharedRuntime(library, mixture, setting.dtype)
-        generator = np.random.default_rng(0)
-        dense = {
-            disk: (DELTA_SIZE * generator.standard_normal(plain.specs[disk].shape)).astype(np.float32)
-            for disk, place in plain.bases["base"].places.items()
-            if place.kind != "scale"  # which is zero in some networks
-        }
-        self.runtime = SharedRuntime(library, mixture, setting.dtype, shared=Residual(dense=dense))
-        self.base, self.delta = self.runtime.bases["base"], self.runtime.shared["base"]
-        self.n_groups = {module: len(groups) for module, groups in self.runtime.groups.items()}
+        self.runtime = SharedRuntime(library, {"base": Mixture.of({library.manifest.base: 1.0})}, setting.dtype)
+        self.base, self.n_groups = self.runtime.bases["base"], {}
+        in_groups = set()
+        for module, groups in self.runtime.groups.items():
+            tensors = {part.tensor for group in groups for part in group.slices}
+            if any(self.base.places[tensor].kind == "linear" for tensor in tensors & self.base.places.keys()):
+                self.n_groups[module] = len(groups)
+                in_groups |= tensors
         if not self.n_groups:
             raise InvalidSettings(f"no groups are known in a {library.manifest.architecture}: use the merged runtime")
-        self.inputs, self.length = random_inputs(self.runtime, setting)
+        generator = torch.Generator().manual_seed(0)
+        values = {
+            disk: DELTA_SIZE * torch.randn(self.runtime.specs[disk].shape, generator=generator)
+            for disk, place in self.base.places.items()
+            # A scale is zero in some networks; a norm that is cut by groups cannot be opened by them.
+            if place.kind != "scale" and (place.kind == "linear" or disk not in in_groups)
+        }
+        self.delta = SharedDelta(values, self.base.places, self.runtime.groups, library.partition, self.base.tensors)
+        self.inputs = self._inputs()
+        self.length = next(iter(self.inputs.values())).shape[-1]
+
+    def _inputs(self) -> Inputs:
+        setting, network = self.setting, self.base.resident.network
+        try:
+            inputs = network.random_inputs(setting.batch, setting.length)
+            self.base.features({name: tensor[:1] for name, tensor in inputs.items()}, [])
+        except Exception as error:
+            reason = " ".join(str(error).split())[:150]
+            raise InvalidSettings(
+                f"the network takes no inputs of length {setting.length} ({reason}): give another --length"
+            ) from None
+        return inputs
 
     @property
     def fingerprint(self) -> Fingerprint:
@@ -133,19 +150,3 @@ class Bench:
                 most = max(1, round(reach * self.n_groups[name]))
                 stack[name] = int(generator.integers(1, most + 1)) / self.n_groups[name]
         return stack
-
-
-def random_inputs(runtime: SharedRuntime, setting: Setting) -> tuple[Inputs, int]:
-    """Rows of the right shape, whatever is in them, and their length."""
-    network = next(iter(runtime.bases.values())).resident.network
-    generator, config = torch.Generator().manual_seed(0), network.config
-    if network.takes_images:
-        side = setting.length or config.get("image_size") or 224
-        side = side if isinstance(side, int) else side[0]
-        shape = (setting.batch, config.get("num_channels", 3), side, side)
-        return {"pixel_values": torch.randn(shape, generator=generator).to(DTYPES[setting.dtype])}, side
-    length, longest = setting.length or 32, config.get("max_position_embeddings") or config.get("n_positions")
-    if isinstance(longest, int) and length > longest:
-        raise InvalidSettings(f"texts of {length} tokens are longer than the network's {longest}: give less")
-    tokens = torch.randint(1, int(config["vocab_size"]), (setting.batch, length), generator=generator)
-    return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}, length

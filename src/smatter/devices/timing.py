@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +23,8 @@ Case = Callable[[], Callable[[], object]]
 CASES_PER_BASE = 2
 """Runs of cases between two runs of the base."""
 
-BUSY = 0.1
-"""Share of all processors that others may use before a machine is not quiet."""
+BUSY = 0.25
+"""Processors that others may use before a machine is not quiet."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Timed:
     Args:
         ratios: each run of each case over the runs of the base around it, (n_cases, n_rounds).
         base_seconds: of every run of the base.
-        others: share of all processors that other processes used meanwhile; none where the system does not say.
+        others: processors that other processes used meanwhile; none where the system does not say.
     """
 
     ratios: Floats
@@ -44,6 +45,11 @@ class Timed:
     def is_quiet(self) -> bool:
         """Whether nobody else took much of the machine."""
         return self.others is None or self.others <= BUSY
+
+    @property
+    def unrest(self) -> float:
+        """By what factor the base's own time varied upwards, where others used the machine; else 1."""
+        return 1.0 if self.is_quiet else float(np.quantile(self.base_seconds, 0.95) / np.median(self.base_seconds))
 
     def quantile(self, q: float) -> Floats:
         """That quantile of each case, in multiples of the base, (n_cases,)."""
@@ -85,17 +91,16 @@ def time_cases(
     watch = Neighbours()
     for number in range(n_rounds):
         order = generator.permutation(len(cases))
-        earlier = seconds(base)
-        bases.append(earlier)
-        for start in range(0, len(order), CASES_PER_BASE):
-            some = order[start : start + CASES_PER_BASE]
-            taken = [seconds(cases[case]()) for case in some]
-            later = seconds(base)
-            bases.append(later)
-            ratios[some, number] = np.array(taken) / ((earlier + later) / 2)
-            earlier = later
+        chunks = [order[start : start + CASES_PER_BASE].tolist() for start in range(0, len(order), CASES_PER_BASE)]
+        ready = [cases[case]() for case in chunks[0]]
+        bases.append(seconds(base))
+        for some, after in zip(chunks, [*chunks[1:], []], strict=True):
+            taken = [seconds(work) for work in ready]
+            ready = [cases[case]() for case in after]  # before the base, so that it disturbs no case more than the base
+            bases.append(seconds(base))
+            ratios[some, number] = np.array(taken) / ((bases[-2] + bases[-1]) / 2)
             progress(len(some))
-    return Timed(ratios, np.array(bases), watch.share())
+    return Timed(ratios, np.array(bases), watch.cores())
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -105,6 +110,19 @@ def seconds(work: Callable[[], object]) -> float:
     work()
     wait_for_device()
     return time.perf_counter() - begin
+
+
+@contextmanager
+def using_threads(n: int) -> Iterator[None]:
+    """Torch computes with so many threads meanwhile."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(n)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def wait_for_device() -> None:
@@ -121,13 +139,13 @@ class Neighbours:
     def __init__(self) -> None:
         self._before, self._begin = _processor_times(), time.perf_counter()
 
-    def share(self) -> float | None:
-        """Share of all processors that others used since; none where the system does not say."""
+    def cores(self) -> float | None:
+        """Processors that others used since, on average; none where the system does not say."""
         now, wall = _processor_times(), time.perf_counter() - self._begin
         if self._before is None or now is None or not wall:
             return None
         busy, own = (end - start for start, end in zip(self._before, now, strict=True))
-        return max(0.0, (busy - own) / wall / (os.cpu_count() or 1))
+        return max(0.0, (busy - own) / wall)
 
 
 def _processor_times() -> tuple[float, float] | None:

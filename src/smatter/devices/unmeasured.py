@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from smatter.budget.latency import KNOTS, ModuleCost, fit_alone
 from smatter.devices.profile import MAX_BYTES, Method, Number, Positive, Profile
 from smatter.devices.stacks import REST, Bench
-from smatter.devices.timing import seconds
+from smatter.devices.timing import BUSY, Neighbours, seconds, using_threads
 from smatter.errors import InvalidProfile, NotFound
 from smatter.library.headers import read_small_json
 from smatter.library.manifest import first_mistake
@@ -26,12 +26,17 @@ N_RUNS = 15
 
 def micro_profile(bench: Bench, delta: float = 0.1) -> Profile:
     """From operators timed alone; its bound is the prediction itself."""
-    whole, costs = micro_costs(bench)
-    return _profile(bench, "ms", "micro-benchmarks", 1e3 * whole, costs).model_copy(update={"delta": delta})
+    watch = Neighbours()
+    with using_threads(bench.setting.threads):
+        whole, costs = micro_costs(bench)
+    others = watch.cores()
+    made = _profile(bench, "ms", "micro-benchmarks", 1e3 * whole, costs)
+    is_quiet = others is None or others <= BUSY
+    return made.model_copy(update={"delta": delta, "others": others, "is_quiet": is_quiet})
 
 
 def counted_profile(bench: Bench) -> Profile:
-    """Bytes of weights that a forward pass reads."""
+    """Bytes of weights."""
     return _profile(bench, "bytes", "counted", *counted_costs(bench))
 
 
@@ -76,7 +81,7 @@ def micro_costs(bench: Bench) -> tuple[float, dict[str, ModuleCost]]:
 
 
 def counted_costs(bench: Bench) -> tuple[float, dict[str, ModuleCost]]:
-    """Bytes of weights that a forward pass reads, and those of each module's active groups, in shares of that."""
+    """Bytes of all weights, and those of each module's active groups, in shares of that."""
     whole = float(bench.base.resident.n_bytes)
     widths = np.diff(KNOTS)
     costs = {}

@@ -11,22 +11,24 @@ def profile_page(profile: Profile) -> str:
         f"{at.device}, {at.threads} threads, {at.batch} rows of {at.length}, {at.dtype}, torch {at.torch}. "
         f"A forward pass takes {profile.base:.3g} {unit}."
     )
+    if profile.method != "stacks":
+        lead += f" Costs are not from whole networks ({profile.method}): nothing is promised."
     if not profile.is_quiet:
         lead += " The machine was not quiet meanwhile, so the bound is wider than it need be: measure again."
     parts = []
-    if profile.points:
-        record = profile.record
+    if profile.points and profile.quality:
+        found = profile.quality
         parts.append(
             page.section(
                 "Predicted and measured",
                 "Each point is a network with random active groups, to which neither costs nor bound were fitted. "
-                f"{record['within_10_percent']:.0%} are within 10 % of the prediction; {record['coverage']:.0%} are "
+                f"{found.within_10_percent:.0%} are within 10 % of the prediction; {found.coverage:.0%} are "
                 f"below the bound, which promises {1 - profile.delta:.0%}.",
                 page.scatter_chart(
                     profile.points,
                     {"as predicted": (1.0, 0.0), "bound": (profile.kappa, profile.epsilon)},
                     f"predicted ({unit})",
-                    f"measured ({unit}), quantile 0.5",
+                    f"measured ({unit}), the median; the bound is for the quantile {profile.quantile:g}",
                 ),
             )
         )
