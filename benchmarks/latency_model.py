@@ -30,7 +30,8 @@ from smatter.devices.measure import MeasureSettings, choose_epsilon, measure_pro
 from smatter.devices.stacks import REST, Bench, Setting, Stack
 from smatter.devices.timing import Timed, time_cases
 from smatter.devices.unmeasured import micro_costs
-from smatter.runtime.deltas import Elements, OwnDeltas
+from smatter.runtime.deltas import OwnDeltas
+from smatter.runtime.packing import linear_terms
 
 NAME = "latency_model"
 SETTINGS = {
@@ -39,7 +40,6 @@ SETTINGS = {
     "minilm, 1 thread, 4 rows": ("minilm", Setting(1, 4)),
     "vit, 1 thread, 4 rows, bf16": ("vit", Setting(1, 4, "BF16")),
 }
-N_ELEMENTS_FITTED, N_ELEMENTS_CALIBRATED, ELEMENTS_FORWARDS = 60, 60, 40
 
 
 def held_out(name: str, n_stacks: int, n_rounds: int, seconds: float) -> dict[str, object]:
@@ -49,6 +49,7 @@ def held_out(name: str, n_stacks: int, n_rounds: int, seconds: float) -> dict[st
     profile = measure_profile(network.library, setting, MeasureSettings(seconds=seconds))
     bench, generator = Bench(network.library, setting), np.random.default_rng(99)
     stacks = [bench.random_stack(generator) for _ in range(n_stacks)]
+    torch.set_num_threads(setting.threads)
     with stage(name, n_stacks * n_rounds) as tick:
         timed = time_stacks(bench, stacks, n_rounds, generator, lambda runs: [tick() for _ in range(runs)])
     medians = timed.quantile(0.5)
@@ -57,24 +58,25 @@ def held_out(name: str, n_stacks: int, n_rounds: int, seconds: float) -> dict[st
     row = {
         "setting": name, "configurations": n_stacks, "forwards": n_rounds, "kappa": profile.kappa,
         "epsilon": profile.epsilon / profile.base, "bend": profile.bend, "signal_to_noise": timed.signal_to_noise,
-        "others": timed.others, "others_in_profile": profile.record["others_share_of_processors"],
-        "rounds_in_profile": profile.record["rounds"], "base_ms": base, "base_ms_in_profile": profile.base,
-        "slowest": float(medians.max()), **quality(predicted, medians, bound, medians),
+        "others": timed.others, "others_in_profile": profile.others, "rounds_in_profile": profile.record["rounds"],
+        "base_ms": base, "base_ms_in_profile": profile.base, "slowest": float(medians.max()),
+        **quality(predicted, medians, bound, medians).model_dump(),
         "coverage_ms": float((base * medians <= profile.bound(stacks)).mean()),
     }  # fmt: skip
     _, costs = micro_costs(bench)
     alone = LatencyModel(costs).relative(stacks)
-    micro = {
-        "setting": name,
-        **quality(alone, medians, alone, medians),
-        "ratio": float(np.median((alone - 1) / (medians - 1))),
-    }
+    ratio = float(np.median((alone - 1) / (medians - 1)))
+    found = quality(alone, medians, alone, medians).model_dump()
+    micro = {"setting": name, **found, "predicted_over_measured": ratio}
     whole = {module: profile.model.relative({module: 1.0})[0] for module in bench.kinds}
     return {"row": row, "micro": micro, "costs": whole}
 
 
 class ElementBench(Bench):
-    """Masks of single elements: each operator of a module has a random share of its elements active."""
+    """Masks of single elements: each operator of a module has a random share of its elements active.
+
+    They are served in the form that takes the fewest numbers, which above one in eight is a dense matrix.
+    """
 
     def deltas(self, stack: Stack, seed: int) -> OwnDeltas:
         generator = torch.Generator().manual_seed(seed % 2**31)
@@ -85,65 +87,67 @@ class ElementBench(Bench):
                     place = self.base.places.get(disk)
                     if place is not None and place.kind == "linear" and place.key == disk:
                         shape = self.runtime.specs[disk].shape
-                        terms[disk] = [Elements(1e-3 * (torch.rand(shape, generator=generator) < share))]
+                        mask = torch.rand(shape, generator=generator) < share
+                        values = 1e-3 * torch.randn(shape, generator=generator) * mask
+                        terms[disk] = linear_terms(values, None, place.is_transposed, torch.float32)
         return OwnDeltas(terms)
 
 
-def elements(n_stacks: int, n_rounds: int) -> dict[str, float]:
+def elements(n_stacks: int, n_rounds: int) -> dict[str, object]:
     """Masks of single elements on the first setting: how good their own model is, and how slow they are."""
     size, setting = next(iter(SETTINGS.values()))
     network = Network(size)
+    torch.set_num_threads(setting.threads)
     bench, grouped = ElementBench(network.library, setting), Bench(network.library, setting)
     generator = np.random.default_rng(98)
-    n_all = N_ELEMENTS_FITTED + N_ELEMENTS_CALIBRATED + n_stacks if n_stacks > 20 else 60
-    stacks = [
-        {module: share for module, share in bench.random_stack(generator).items() if not module.endswith(REST)}
-        for _ in range(n_all)
-    ]
-    cases: list[Callable[[], Callable[[], object]]] = []
-    for seed, each in enumerate(stacks):  # made once: that takes longer than a forward pass
-        work = bench.case(each, seed)
-        cases.append(lambda work=work: work)
-    with stage("elements", n_all * n_rounds) as tick:
-        timed = time_cases(bench.plain(), cases, n_rounds, generator, lambda runs: [tick() for _ in range(runs)])
-    same = time_stacks(grouped, stacks[:20], n_rounds, generator)
-    return _elements_row(stacks, timed, same, bench)
-
-
-def _elements_row(stacks: list[Stack], timed: Timed, same: Timed, bench: Bench) -> dict[str, float]:
-    third = len(stacks) // 3
-    medians = timed.quantile(0.5)
     kinds = {module: kind for module, kind in bench.kinds.items() if not module.endswith(REST)}
-    model = with_bend(fit_costs(stacks[:third], medians[:third], kinds), stacks[:third], medians[:third])
-    predicted = model.relative(stacks)
-    epsilon = choose_epsilon(predicted[:third], medians[:third], 0.1)
-    kappa = conformal_factor(((medians - epsilon) / predicted)[third : 2 * third].tolist(), 0.1)
-    test = slice(2 * third, None)
-    found = quality(predicted[test], medians[test], kappa * predicted[test] + epsilon, medians[test])
-    slower = (medians[:20] - 1) / (same.quantile(0.5) - 1)
+
+    def timed(bench: Bench, stacks: list[Stack], n_rounds: int) -> Timed:
+        ready = [bench.case(stack, seed) for seed, stack in enumerate(stacks)]  # takes longer than a forward pass
+        cases = [partial(lambda work: work, work) for work in ready]
+        with stage("elements", len(cases) * n_rounds) as tick:
+            return time_cases(bench.plain(), cases, n_rounds, generator, lambda runs: [tick() for _ in range(runs)])
+
+    def stacks(n: int) -> list[Stack]:
+        found = (bench.random_stack(generator) for _ in range(n))
+        return [{module: share for module, share in stack.items() if module in kinds} for stack in found]
+
+    n_fitted = n_calibrated = max(20, int(0.9 * n_stacks))
+    early, tested = stacks(n_fitted + n_calibrated), stacks(n_stacks)
+    ratios = timed(bench, early, max(3, n_rounds // 10)).quantile(0.5)
+    model = with_bend(fit_costs(early[:n_fitted], ratios[:n_fitted], kinds), early[:n_fitted], ratios[:n_fitted])
+    predicted = model.relative(early)
+    epsilon = choose_epsilon(predicted[:n_fitted], ratios[:n_fitted], 0.1)
+    kappa = conformal_factor(((ratios - epsilon) / predicted)[n_fitted:].tolist(), 0.1)
+    late = timed(bench, tested, n_rounds)
+    medians, predicted = late.quantile(0.5), model.relative(tested)
+    found = quality(predicted, medians, kappa * predicted + epsilon, medians).model_dump()
+    n_both = min(30, n_stacks)
+    both = timed(grouped, tested[:n_both], n_rounds).quantile(0.5)
+    slower = float(np.median((medians[:n_both] - 1) / (both - 1)))
     return {
-        "configurations": len(stacks) - 2 * third, "forwards": timed.ratios.shape[1], "kappa": kappa, **found,
-        "slower_than_groups": float(np.median(slower)), "slowest": float(medians.max()),
-        "signal_to_noise": timed.signal_to_noise,
+        "configurations": n_stacks, "forwards": n_rounds, "kappa": kappa, **found, "slower_than_groups": slower,
+        "slowest": float(medians.max()), "signal_to_noise": late.signal_to_noise,
     }  # fmt: skip
 
 
-def kept(key: str, work: Callable[[], dict[str, object]], quick: bool) -> dict[str, object]:
-    """What was found before by this very commit, or what is found now."""
-    path = SCRATCH / "latency_model" / f"{COMMIT}-{key.replace(',', '').replace(' ', '-')}.json"
-    if path.exists() and not quick:
-        return json.loads(path.read_text())
-    found = work()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(found))
-    return found
+def kept(key: str, work: Callable[..., dict[str, object]], quick: bool, *given: object) -> dict[str, object]:
+    """What this very commit found before with the same arguments, or what is found now."""
+    if quick or " " in COMMIT:  # changed since the commit
+        return work(*given)
+    path = SCRATCH / "latency_model" / f"{COMMIT}-{key}-{'-'.join(map(str, given))}.json".replace(" ", "-")
+    if not path.exists():
+        found = work(*given)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(found))
+    return json.loads(path.read_text())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--configurations", type=int, default=100, help="held out, of each setting")
     parser.add_argument("--forwards", type=int, default=200, help="of each configuration")
-    parser.add_argument("--seconds", type=float, default=120, help="to measure a profile")
+    parser.add_argument("--seconds", type=float, default=90, help="to measure a profile")
     parser.add_argument("--quick", action="store_true", help="one setting, few configurations")
     options = parser.parse_args()
     quick, begin = options.quick, time.perf_counter()
@@ -153,9 +157,8 @@ def main() -> None:
     if quick:
         n_stacks, n_rounds, seconds = 10, 5, 5
     names = list(SETTINGS)[:1] if quick else list(SETTINGS)
-    found = [kept(name, partial(held_out, name, n_stacks, n_rounds, seconds), quick) for name in names]
-    torch.set_num_threads(1)
-    single = kept("elements", partial(elements, n_stacks, 3 if quick else ELEMENTS_FORWARDS), quick)
+    found = [kept("held out", held_out, quick, name, n_stacks, n_rounds, seconds) for name in names]
+    single = kept("elements", elements, quick, n_stacks, n_rounds)
     rows: Rows = [each["row"] for each in found]
     micro: Rows = [each["micro"] for each in found]
     figures: dict[str, float] = {}

@@ -3,10 +3,11 @@
     python benchmarks/runtime.py [--rounds N] [--quick]
 
 Networks have random weights: a ViT of 2.7 M parameters on pictures of 64 by 64, and a BERT of MiniLM's size on 32
-tokens. A batch has a row for each task, at least 16 rows. As many parameters change in each method: LoRA has a rank on
-every linear operator of a layer, ours random groups of the same operators. Merged networks have weights of their own
-each. The *ceiling* is the base alone on the whole batch, as if deltas cost nothing. Everything of a size is timed in
-one process, interleaved, on one thread.
+tokens. A batch has a row for each task, at least 16 rows, in any order. As many parameters change in each method: LoRA
+has a rank on every linear operator of a layer, or on its MLP alone, ours random groups of the same operators;
+*operators* says how many of 36 a task of ours touches. Merged networks have weights of their own each. The *ceiling* is
+the base alone on the whole batch, as if deltas cost nothing. Everything of a size is timed in one process, interleaved,
+on one thread.
 """
 
 import argparse
@@ -35,7 +36,7 @@ os.environ |= PLAIN_PROCESS
 import numpy as np
 import torch
 from runtime_memory import SMALL_FRACTION, load_tasks
-from runtime_peers import BASE, SIZES, Network, PeftRuntime, lora_rank
+from runtime_peers import BASE, SIZES, TARGETS, Network, PeftRuntime, lora_rank
 from transformers.utils import logging
 
 from smatter.backbones.network import Inputs
@@ -50,45 +51,48 @@ from smatter.runtime.shared import SharedRuntime
 NAME = "runtime"
 TASKS, FRACTIONS = (1, 4, 16, 64), (0.05, 0.1, 0.2, 0.5)
 MAIN_TASKS, MAIN_FRACTION = 16, 0.1
-LEAST_ROWS, N_RESIDENT, FEW, N_LOADS = 16, 1000, 10, 60
+LEAST_ROWS, N_RESIDENT, FEW, N_LOADS = 16, 1000, 10, 50
 
 
 def timed_rows(network: Network, rounds: int, n_tasks_of: tuple[int, ...], fractions: tuple[float, ...]) -> Rows:
     """Every number of tasks and active fraction."""
-    merged, rows, most = MergedRuntime(network.library), [], max(n_tasks_of)
+    merged, rows = MergedRuntime(network.library), []
     for fraction in fractions:
-        rank, n_parameters = lora_rank(network, fraction)
-        peft = PeftRuntime(network, most, rank)
+        ranks = {where: lora_rank(network, fraction, where) for where in TARGETS}
+        n_parameters = ranks["all"][1]
         shared = SharedRuntime(network.library, {"base": BASE})
-        n_ours = 0
-        for number in range(most):
+        n_ours, n_operators = 0, 0
+        for number in range(max(n_tasks_of)):
             gates = network.gates(n_parameters, number)
             recipe = network.recipe(gates, number)
             shared.load(f"task {number}", recipe)
             network.runtime.open(f"task {number}", gates)
             merged.load(f"task {number}", recipe)
-            n_ours += recipe.residual.n_nonzero if recipe.residual else 0
-        off = n_ours / most / n_parameters - 1
+            assert recipe.residual
+            n_ours += recipe.residual.n_nonzero
+            n_operators += sum(name.endswith("weight") for name in recipe.residual.tensors)
+        off = n_ours / max(n_tasks_of) / n_parameters - 1
         assert abs(off) < 0.05, f"tasks differ by {off:.1%} in parameters"
         for n_tasks in n_tasks_of:
             n_rows = max(LEAST_ROWS, n_tasks)
-            names, inputs = [f"task {row % n_tasks}" for row in range(n_rows)], network.inputs(n_rows)
-            runtimes = {"shared": shared, "gates": network.runtime, "peft": peft, "merged": merged}
+            inputs = network.inputs(n_rows)
+            names = [f"task {row % n_tasks}" for row in np.random.default_rng(0).permutation(n_rows)]
+            peft = {f"peft {where}": PeftRuntime(network, n_tasks, rank, where) for where, (rank, _) in ranks.items()}
+            runtimes = {"shared": shared, "gates": network.runtime, "merged": merged, **peft}
             cases = {name: partial(runtime.features, inputs, names) for name, runtime in runtimes.items()}
-            cases["ceiling"] = partial(network.runtime.bases["base"].features, inputs, [])
+            cases["ceiling"] = partial(network.plain.features, inputs)
             difference = float((cases["shared"]() - cases["merged"]()).abs().max())
             timings = interleave(cases, rounds)
-            row = {"network": network.size, "tasks": n_tasks, "rows": n_rows, "active": fraction, "rank": rank,
-                   "parameters_off": off, "difference": difference}  # fmt: skip
-            for case in cases:
-                ratio = timings.ratio(case, "ceiling")
-                row |= {case: ratio.median, f"{case}_low": ratio.low, f"{case}_high": ratio.high}
-            for peer in ("peft", "merged"):
-                row |= _faster(timings.ratio(peer, "shared"), f"faster_than_{peer}")
-            row["ceiling"] = timings.median("ceiling")
+            row = {"network": network.size, "tasks": n_tasks, "rows": n_rows, "active": fraction,
+                   "operators": n_operators / max(n_tasks_of), "rank": ranks["all"][0], "parameters_off": off,
+                   "difference": difference, "ceiling_ms": 1e3 * timings.median("ceiling")}  # fmt: skip
+            for case in runtimes:
+                row |= _faster(timings.ratio(case, "ceiling"), case.replace(" ", "_"))
+            for peer in ("peft_all", "peft_mlp", "merged"):
+                row |= _faster(timings.ratio(peer.replace("_", " "), "shared"), f"faster_than_{peer}")
             rows.append(row)
-        del peft, shared
-        gc.collect()
+            del peft, runtimes, cases
+            gc.collect()
     return rows
 
 
@@ -99,32 +103,33 @@ def _faster(ratio: Interval, name: str) -> dict[str, float]:
 def resident_rows(network: Network, rounds: int, n_resident: int) -> Rows:
     """Memory of many tasks, and batches of 16 of them beside batches of the same size of few."""
     rows = []
-    _, n_parameters = lora_rank(network, SMALL_FRACTION)
-    few = SharedRuntime(network.library, {"base": BASE})
-    load_tasks(network, few, "private", n_parameters, range(FEW))
+    _, n_parameters = lora_rank(network, SMALL_FRACTION, "all")
     generator, inputs = np.random.default_rng(0), network.inputs(LEAST_ROWS)
 
-    def batch(runtime: SharedRuntime, n_tasks: int) -> object:
-        return runtime.features(inputs, [f"task {number}" for number in generator.integers(n_tasks, size=LEAST_ROWS)])
+    def batch(runtime: SharedRuntime) -> object:
+        some = generator.choice(runtime.tasks, FEW, replace=False)  # as many tasks in a batch of many as of few
+        return runtime.features(inputs, [str(some[row % FEW]) for row in range(LEAST_ROWS)])
 
     for kind in ("private", "gates"):
-        runtime = SharedRuntime(network.library, {"base": BASE}) if kind == "private" else network.runtime
-        load_tasks(network, runtime, kind, n_parameters, range(n_resident))
-        timings = interleave({"many": partial(batch, runtime, n_resident), "few": partial(batch, few, FEW)}, rounds)
-        many, beside = (np.quantile(timings.seconds[case], [0.5, 0.95]) for case in ("many", "few"))
+        delta = Residual(dense=network.values) if kind == "gates" else None
+        many, few = (SharedRuntime(network.library, {"base": BASE}, shared=delta) for _ in range(2))
+        load_tasks(network, many, kind, n_parameters, range(n_resident))
+        load_tasks(network, few, kind, n_parameters, range(FEW))
+        timings = interleave({"many": partial(batch, many), "few": partial(batch, few)}, rounds)
+        slow, quick = (np.quantile(timings.seconds[case], [0.5, 0.95]) for case in ("many", "few"))
         command = [sys.executable, str(ROOT / "benchmarks" / "runtime_memory.py"), network.size, kind, str(n_resident)]
         grown = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         rows.append(
             {
                 "network": network.size,
                 "kind": kind,
-                "tasks": len(runtime.tasks),
+                "tasks": len(many.tasks),
                 "memory": grown / network.n_bytes,
-                "counted": sum(map(runtime.n_bytes, runtime.tasks)) / len(runtime.tasks) / network.n_bytes,
-                "p50_ms": 1e3 * many[0],
-                "p95_ms": 1e3 * many[1],
-                "p50_over_few": many[0] / beside[0],
-                "p95_over_few": many[1] / beside[1],
+                "counted": sum(map(many.n_bytes, many.tasks)) / len(many.tasks) / network.n_bytes,
+                "p50_ms": 1e3 * slow[0],
+                "p95_ms": 1e3 * slow[1],
+                "p50_over_few": slow[0] / quick[0],
+                "p95_over_few": slow[1] / quick[1],
             }
         )
     return rows
@@ -173,7 +178,8 @@ def rule_rows(network: Network, rounds: int, n_loads: int, seconds: float) -> Ro
             )
             choice, ratio = choose_runtime(profile, loads), timings.ratio("merged", "shared").median
             rows.append(
-                {"tasks": n_tasks, "rows_each": each, "active": share, "to_compose": n_new, "says": choice.runtime,
+                {"network": network.size, "tasks": n_tasks, "rows_each": each, "active": share, "to_compose": n_new,
+                 "says": choice.runtime,
                  "predicted_merged_over_shared": choice.merged / choice.shared, "merged_over_shared": ratio,
                  "is_right": bool((ratio >= 1) == (choice.runtime == "shared")),
                  "lost": max(0.0, ratio - 1 if choice.runtime == "merged" else 1 / ratio - 1)}
@@ -202,12 +208,12 @@ def main() -> None:
         found = timed_rows(network, rounds, TASKS[:3] if quick else TASKS, FRACTIONS[1:2] if quick else FRACTIONS)
         rows += found
         main_row = next(row for row in found if row["tasks"] == MAIN_TASKS and row["active"] == MAIN_FRACTION)
-        figures[f"speedup_vs_peft_{size}"] = main_row["faster_than_peft"]
+        figures[f"speedup_vs_peft_{size}"] = main_row["faster_than_peft_all"]
+        figures[f"speedup_vs_peft_on_mlp_{size}"] = main_row["faster_than_peft_mlp"]
         figures[f"speedup_vs_merged_{size}"] = main_row["faster_than_merged"]
         figures[f"share_of_ceiling_{size}"] = 1 / main_row["shared"]
         resident += resident_rows(network, 10 if quick else 100, 50 if quick else N_RESIDENT)
-        if size == "vit":
-            rule = rule_rows(network, 3 if quick else 7, 6 if quick else N_LOADS, 5 if quick else 90)
+        rule += rule_rows(network, 3 if quick else 7, 6 if quick else N_LOADS, 5 if quick else 90)
         del network
         gc.collect()
     for name in ("speedup_vs_merged", "share_of_ceiling"):
@@ -220,6 +226,8 @@ def main() -> None:
     figures["largest_difference"] = max(row["difference"] for row in rows)
     figures["rule_is_right"] = sum(row["is_right"] for row in rule) / len(rule)
     figures["rule_is_right_or_within_3_percent"] = sum(row["lost"] <= 0.03 for row in rule) / len(rule)
+    n_shared = sum(row["merged_over_shared"] >= 1 for row in rule)
+    figures["rule_always_the_commoner_is_right"] = max(n_shared, len(rule) - n_shared) / len(rule)
     figures["rule_lost"] = sum(row["lost"] for row in rule) / len(rule)
     show("time as a multiple of the base alone, and how many times faster the shared runtime is", rows)
     show("tasks in memory", resident)

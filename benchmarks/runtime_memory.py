@@ -37,7 +37,7 @@ def load_tasks(network: Network, runtime: SharedRuntime, kind: str, n_parameters
 
 def main(size: str, kind: str, n_tasks: int) -> None:
     network = Network(size)
-    _, n_parameters = lora_rank(network, SMALL_FRACTION)
+    _, n_parameters = lora_rank(network, SMALL_FRACTION, "all")
     runtime = network.runtime if kind == "gates" else SharedRuntime(network.library, {"base": BASE})
     n_first = n_tasks // 10
     load_tasks(network, runtime, kind, n_parameters, range(n_first))  # whatever the first ones bring along

@@ -16,6 +16,7 @@ from smatter.compose.recipe import Recipe
 from smatter.compose.residual import Residual
 from smatter.library.edit import init_library
 from smatter.library.library import Library, open_library
+from smatter.runtime.resident import Resident
 from smatter.runtime.shared import SharedRuntime
 
 SIZES: dict[str, Callable[[], PreTrainedModel]] = {
@@ -35,12 +36,14 @@ SIZES: dict[str, Callable[[], PreTrainedModel]] = {
         add_pooling_layer=False,
     ),
 }
-TARGETS = {  # every linear operator of a layer
-    "vit": r".*layers?\.\d+\.(attention\.[qkvo]_proj|mlp\.fc[12]|attention\.attention\.(query|key|value)|"
-    r"attention\.output\.dense|intermediate\.dense|output\.dense)",
-    "minilm": r".*layer\.\d+\.(attention\.self\.(query|key|value)|attention\.output\.dense|"
-    r"intermediate\.dense|output\.dense)",
+MLP = r"mlp\.fc[12]|intermediate\.dense|(?<!attention\.)output\.dense"
+TARGETS = {
+    "all": r".*layers?\.\d+\.(attention\.[qkvo]_proj|attention\.(attention|self)\.(query|key|value)|"
+    rf"attention\.output\.dense|{MLP})",
+    "mlp": rf".*layers?\.\d+\.({MLP})",
 }
+"""Which operators of a layer have adapters: all that are linear, or those of the MLP."""
+
 N_TOKENS = 32
 BASE = Mixture.of({"base": 1.0})
 
@@ -67,6 +70,8 @@ class Network:
             for disk in {part.tensor for own in plain.groups.values() for group in own for part in group.slices}
         }
         self.runtime = SharedRuntime(self.library, {"base": BASE}, shared=Residual(dense=self.values))
+        self.n_units = self.runtime.shared["base"].n_units
+        self.plain = Resident(self.library)
         self.groups = [(module, number) for module, own in plain.groups.items() for number in range(len(own))]
         self.sizes = [
             sum(self.values[part.tensor][part.index].size for part in plain.groups[module][number].slices)
@@ -93,13 +98,20 @@ class Network:
         return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
 
     def gates(self, n_parameters: int, seed: int) -> dict[str, list[float]]:
-        """Random groups of about so many parameters, as open units."""
-        room, far = n_parameters, {m: [0.0] * n for m, n in self.runtime.shared["base"].n_units.items()}
-        for place in np.random.default_rng(seed).permutation(len(self.groups)):
-            if self.sizes[place] <= room:
-                module, number = self.groups[place]
-                far[module][number] = 1.0
-                room -= self.sizes[place]
+        """Random groups of about so many parameters, of heads and of neurons in proportion, as open units."""
+        far = {module: [0.0] * n for module, n in self.n_units.items()}
+        generator = np.random.default_rng(seed)
+        order = generator.permutation(len(self.groups))
+        is_head = np.array([self.runtime.groups[module][number].kind == "head" for module, number in self.groups])
+        sizes = np.array(self.sizes)
+        room = n_parameters * sizes[is_head].sum() / sizes.sum() + sizes[is_head].mean() * generator.uniform(-0.5, 0.5)
+        for kind in (True, False):  # what heads, which are large, leave is for neurons
+            for place in order[is_head[order] == kind]:
+                if sizes[place] <= room:
+                    module, number = self.groups[place]
+                    far[module][number] = 1.0
+                    room, n_parameters = room - sizes[place], n_parameters - sizes[place]
+            room = n_parameters
         return {module: own for module, own in far.items() if any(own)}
 
     def recipe(self, gates: dict[str, list[float]], seed: int) -> Recipe:
@@ -116,20 +128,20 @@ class Network:
         return self.library.recipe(BASE, Residual(dense=dense))
 
 
-def lora_rank(network: Network, share: float) -> tuple[int, int]:
+def lora_rank(network: Network, share: float, where: str) -> tuple[int, int]:
     """The rank whose adapter has about this share of the parameters of all groups, and how many it has."""
     per_rank = sum(
-        parameter.numel() for name, parameter in _adapted(network, 1, 1).named_parameters() if "lora_" in name
+        parameter.numel() for name, parameter in _adapted(network, 1, 1, where).named_parameters() if "lora_" in name
     )
     rank = max(1, round(share * network.n_linear / per_rank))
     return rank, rank * per_rank
 
 
-def _adapted(network: Network, n_adapters: int, rank: int) -> PeftModel:
+def _adapted(network: Network, n_adapters: int, rank: int, where: str) -> PeftModel:
     torch.manual_seed(0)
     model = SIZES[network.size]()
     model.load_state_dict(network.model.state_dict())
-    config = LoraConfig(r=rank, target_modules=TARGETS[network.size], init_lora_weights=False)
+    config = LoraConfig(r=rank, target_modules=TARGETS[where], init_lora_weights=False)
     adapted = get_peft_model(model, config, adapter_name="task 0")
     for number in range(1, n_adapters):
         adapted.add_adapter(f"task {number}", config)
@@ -137,12 +149,12 @@ def _adapted(network: Network, n_adapters: int, rank: int) -> PeftModel:
 
 
 class PeftRuntime:
-    """PEFT's mixed-adapter batches: LoRA of one rank on every linear operator of a layer."""
+    """PEFT's mixed-adapter batches: LoRA of one rank on every linear operator of a layer, or on its MLP alone."""
 
-    def __init__(self, network: Network, n_tasks: int, rank: int) -> None:
-        self.model = _adapted(network, n_tasks, rank)
-        found = sum("lora_A" in name for name, _ in self.model.named_parameters())
-        assert found == 36 * n_tasks, f"{found} operators have adapters, not {36 * n_tasks}"
+    def __init__(self, network: Network, n_tasks: int, rank: int, where: str) -> None:
+        self.model = _adapted(network, n_tasks, rank, where)
+        found, expected = sum("lora_A" in name for name, _ in self.model.named_parameters()), {"all": 36, "mlp": 12}
+        assert found == expected[where] * n_tasks, f"{found / n_tasks} operators have adapters, not {expected[where]}"
 
     def features(self, inputs: Inputs, tasks: Sequence[str]) -> Any:
         with torch.inference_mode():
