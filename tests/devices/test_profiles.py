@@ -58,7 +58,7 @@ def test_a_profile_says_all_of_itself_and_comes_back_from_its_file(measured: Pro
     assert measured.quality and measured.base > 0 and measured.kappa > 0 and 0 <= measured.quality.coverage <= 1
     assert measured.fingerprint.batch == 2 and measured.fingerprint.length == 8
     assert {MLP, MLP + REST, "encoder.layer.1.attention"} <= measured.costs.keys()
-    assert set(measured.rows) == {1, 4} and len(measured.points) == 5
+    assert set(measured.rows) == {1, 4, 16} and len(measured.points) == 5
     assert measured.composing and measured.composing.fixed >= 0
     write_profile(tmp_path / "p.json", measured)
     assert read_profile(tmp_path / "p.json") == measured

@@ -10,6 +10,7 @@ import torch
 from small_runtimes import FAMILIES, PECULIAR, inputs_of, make_library, random_residual, units
 from torch import Tensor
 
+from smatter.backbones.network import CHUNK
 from smatter.compose.mixture import Mixture
 from smatter.compose.residual import Elements, Residual
 from smatter.errors import InvalidRecipe, InvalidResidual, InvalidSupport, NotFound
@@ -135,6 +136,20 @@ def test_half_precision_is_close_to_whole(family: str, tmp_path: Path) -> None:
     scale = float(found[0].abs().mean())
     assert float((found[1] - found[0]).abs().mean()) < 0.05 * scale
     assert float((found[2] - found[0]).abs().mean()) < 0.05 * scale
+
+
+def test_large_batches_are_passed_in_parts(vit: Library) -> None:
+    runtime, generator = SharedRuntime(vit, {"base": BASE}), np.random.default_rng(0)
+    residuals = {f"task {number}": random_residual(runtime, number, 0.4) for number in range(3)}
+    for name, residual in residuals.items():
+        runtime.load(name, vit.recipe(BASE, residual))
+    tasks = [f"task {number}" for number in generator.integers(3, size=2 * CHUNK + 5)]
+    inputs = inputs_of(vit, len(tasks))
+    found = runtime.features(inputs, tasks)
+    for name, residual in residuals.items():
+        rows = [row for row, task in enumerate(tasks) if task == name]
+        expected = alone(vit, BASE, residual, {key: tensor[rows] for key, tensor in inputs.items()})
+        torch.testing.assert_close(found[rows], expected, atol=1e-5, rtol=1e-5)
 
 
 def test_a_mixture_is_found_in_the_catalogue_whatever_the_order(vit: Library) -> None:

@@ -212,8 +212,9 @@ def time_rows(bench: Bench, base: float) -> dict[int, float]:
     """What the base takes with other numbers of rows, in ms, each timed beside the usual number."""
     found = {}
     whole = bench.plain()
-    for n_rows in sorted({1, 2, 4, bench.setting.batch // 2, 2 * bench.setting.batch} - {0, bench.setting.batch}):
-        times = -(-n_rows // bench.setting.batch)
+    batch = bench.setting.batch
+    for n_rows in sorted({1, 2, batch // 2, 2 * batch, 8 * batch} - {0, batch}):
+        times = -(-n_rows // batch)
         inputs = {
             name: tensor.repeat(times, *[1] * (tensor.ndim - 1))[:n_rows] for name, tensor in bench.inputs.items()
         }
@@ -222,7 +223,7 @@ def time_rows(bench: Bench, base: float) -> dict[int, float]:
             return bench.base.features(inputs, [])
 
         some()
-        ratios = [seconds(some) / seconds(whole) for _ in range(15)]
+        ratios = [seconds(some) / seconds(whole) for _ in range(9)]
         found[n_rows] = base * float(np.median(ratios))
     return found
 

@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from smatter.backbones.network import Inputs, Network
+from smatter.backbones.network import Inputs, Network, chunks
 from smatter.compose.arena import Arena
 from smatter.compose.mixture import Mixture
 from smatter.compose.plan import make_plan
@@ -61,9 +61,9 @@ class Resident:
         self.arena.fill(plan, library)
 
     def features(self, inputs: Inputs) -> Tensor:
-        """Features of all rows, (n, d), in one forward pass."""
+        """Features of all rows, (n, d), in bounded memory."""
         with torch.inference_mode():
-            return self.network.features(inputs)
+            return torch.cat([self.network.features(part) for part in chunks(inputs)])
 
     @cached_property
     def leaves(self) -> dict[str, tuple[nn.Module, str]]:

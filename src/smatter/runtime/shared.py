@@ -7,7 +7,7 @@ its active groups do otherwise to its own rows. In the end rows are put back in 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from smatter.backbones.groups import find_groups
-from smatter.backbones.network import Inputs
+from smatter.backbones.network import CHUNK, Inputs, chunks
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
 from smatter.compose.residual import Residual
@@ -54,8 +54,16 @@ class Base:
         for place in dict.fromkeys(self.places.values()):
             place.module.register_forward_hook(partial(self._add, place))
 
-    def features(self, inputs: Inputs, segments: Iterable[tuple[int, int, Deltas]]) -> Tensor:
-        """Features of rows, (n, d), of which some segments belong to tasks."""
+    def features(self, inputs: Inputs, segments: Sequence[tuple[int, int, Deltas]]) -> Tensor:
+        """Features of rows, (n, d), of which some segments belong to tasks; in bounded memory."""
+        parts = []
+        for number, part in enumerate(chunks(inputs)):
+            begin = number * CHUNK
+            inside = [(max(start - begin, 0), min(stop - begin, CHUNK), task) for start, stop, task in segments]
+            parts.append(self._features(part, [each for each in inside if each[0] < each[1]]))
+        return torch.cat(parts)
+
+    def _features(self, inputs: Inputs, segments: Sequence[tuple[int, int, Deltas]]) -> Tensor:
         at: dict[str, list[tuple[int, int, Add]]] = {}
         for start, stop, task in segments:
             for key, add in task.adds():
@@ -160,7 +168,7 @@ class SharedRuntime:
         return find(self._tasks, task).deltas.n_bytes
 
     def features(self, inputs: Inputs, tasks: Sequence[str]) -> Tensor:
-        """Features of rows of any tasks, (n, d), in the order given: one forward pass for each base that is used."""
+        """Features of rows of any tasks, (n, d), in the order given: forward passes of each base that is used."""
         members, present = rows_of_tasks(tasks, inputs), self._tasks  # what is loaded meanwhile does not matter
         by_base: dict[Base, list[str]] = {}
         for task in members:
