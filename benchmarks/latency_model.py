@@ -36,8 +36,8 @@ from smatter.runtime.packing import linear_terms
 NAME = "latency_model"
 SETTINGS = {
     "vit, 1 thread, 8 rows": ("vit", Setting(1, 8)),
-    "vit, 2 threads, 32 rows": ("vit", Setting(2, 32)),
-    "minilm, 1 thread, 4 rows": ("minilm", Setting(1, 4)),
+    "vit, 2 threads, 16 rows": ("vit", Setting(2, 16)),
+    "minilm, 1 thread, 2 rows": ("minilm", Setting(1, 2)),
     "vit, 1 thread, 4 rows, bf16": ("vit", Setting(1, 4, "BF16")),
 }
 
@@ -158,7 +158,7 @@ def main() -> None:
         n_stacks, n_rounds, seconds = 10, 5, 5
     names = list(SETTINGS)[:1] if quick else list(SETTINGS)
     found = [kept("held out", held_out, quick, name, n_stacks, n_rounds, seconds) for name in names]
-    single = kept("elements", elements, quick, n_stacks, n_rounds)
+    single = kept("elements", elements, quick, n_stacks // 2, n_rounds)
     rows: Rows = [each["row"] for each in found]
     micro: Rows = [each["micro"] for each in found]
     figures: dict[str, float] = {}
