@@ -32,7 +32,8 @@ HERE = Fingerprint(device="a", cores=2, capability="b", torch="2", transformers=
 COMPOSING = Composing(fixed=1.0, per_read=0.1, per_byte=0.001, per_correction=0.2, per_corrected_byte=0.002,
                       module_bytes={MLP: 100, "norm": 10}, off=0.0)  # fmt: skip
 PROFILE = Profile(unit="ms", method="stacks", fingerprint=HERE, base=10.0, costs={MLP: (0.1, 0.1, 0.1, 0.2, 0.4)},
-                  kappa=1.1, epsilon=0.5, rows={1: 3.0, 16: 18.0}, composing=COMPOSING)  # fmt: skip
+                  kappa=1.1, epsilon=0.5, rows={1: 3.0, 16: 18.0}, per_task=0.5,
+                  composing=COMPOSING)  # fmt: skip
 FEW = MeasureSettings(n_fitted=20, n_calibrated=10, n_tested=5, seconds=1.0)
 
 
@@ -58,6 +59,7 @@ def test_a_profile_says_all_of_itself_and_comes_back_from_its_file(measured: Pro
     assert measured.quality and measured.base > 0 and measured.kappa > 0 and 0 <= measured.quality.coverage <= 1
     assert measured.fingerprint.batch == 2 and measured.fingerprint.length == 8
     assert {MLP, MLP + REST, "encoder.layer.1.attention"} <= measured.costs.keys()
+    assert 0 <= measured.per_task <= 1
     assert set(measured.rows) == {1, 4, 16} and len(measured.points) == 5
     assert measured.composing and measured.composing.fixed >= 0
     write_profile(tmp_path / "p.json", measured)
@@ -139,6 +141,16 @@ def test_ratios_are_to_the_base_around_them(monkeypatch: pytest.MonkeyPatch) -> 
     assert timed.ratios.shape == (3, 50) and len(timed.base_seconds) == 50 * 3
     assert timed.quantile(0.5) == pytest.approx([1.5, 2.0, 3.0], rel=2e-3)
     assert timed.base_seconds[-1] > 1.2 * timed.base_seconds[0]
+
+
+def test_what_falls_to_every_task_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    from smatter.devices import measure
+
+    extra = np.linspace(0.1, 1, measure.SPLIT_STACKS)
+    n_rows, share = bench.setting.batch, 0.3
+    ratios = 1 + np.concatenate([extra, extra * (1 - share + n_rows * share)])[:, None]
+    monkeypatch.setattr(measure, "time_cases", lambda *_: Timed(ratios, np.ones(3), None))
+    assert measure.time_split(bench, np.random.default_rng(0)) == pytest.approx(share)
 
 
 def test_what_bends_is_found_only_where_it_is_there() -> None:
@@ -338,7 +350,7 @@ def test_what_a_residual_makes_active(vit: Library, bench: Bench) -> None:
 def test_the_choice_of_a_runtime_follows_the_load_and_says_why() -> None:
     many = choose_runtime(PROFILE, [TaskLoad(1, {MLP: 0.125})] * 8)
     assert many.runtime == "shared" and many.merged == pytest.approx(8 * 3.0)
-    assert many.shared == pytest.approx(10 + 8 * 1.0 + 8 * 1.0 / 8)
+    assert many.shared == pytest.approx(10 + 8 * 2.0 * (0.5 + 0.5 / 8))
     few = choose_runtime(PROFILE, [TaskLoad(8, {MLP: 1.0})])
     assert few.runtime == "merged" and few.merged == 10.0 and "deltas 9" in few.reason
     cold = choose_runtime(PROFILE, [TaskLoad(8, {MLP: 0.125}, is_loaded=False)])

@@ -1,10 +1,10 @@
 """Which runtime is cheaper for a load, by a profile, and why.
 
-    shared:  base(n) (1 + sum over tasks t, modules l of (on_l + n_t / n * rise_l(s_t,l)))
+    shared:  base(n) + sum over tasks t of x_t (p + (1 - p) n_t / m)
     merged:  sum over tasks t of base(n_t),  and what it takes to compose those that are not in memory
 
-n_t rows of task t make a batch of n. Every task pays each active module's call by itself, and what grows with the
-active fraction only for its own rows.
+n_t rows of task t make a batch of n. x_t is what the task's deltas take with the m rows of the profile; of that a share
+p falls to every task, however few its rows are, and the rest grows with them.
 """
 
 from __future__ import annotations
@@ -57,21 +57,19 @@ def choose_runtime(profile: Profile, tasks: Sequence[TaskLoad]) -> Choice:
     """The cheaper runtime for a batch of some tasks' rows."""
     if not tasks:
         raise InvalidSettings("a load needs at least one task")
-    n_rows, calls, growth = sum(task.n_rows for task in tasks), 0.0, 0.0
-    model = profile.model
+    n_rows, share = sum(task.n_rows for task in tasks), profile.per_task
+    deltas = 0.0
     for task in tasks:
-        on = sum(model.costs[module].on for module, share in task.active.items() if share and module in model.costs)
-        calls += on * profile.base
-        rise = float(model.relative(task.active)[0]) - 1 - on
-        growth += rise * profile.base * task.n_rows / profile.fingerprint.batch
-    shared = profile.base_of(n_rows) + calls + growth
+        alone = float(profile.predict(task.active)[0]) - profile.base
+        deltas += alone * (share + (1 - share) * task.n_rows / profile.fingerprint.batch)
+    shared = profile.base_of(n_rows) + deltas
     passes = sum(profile.base_of(task.n_rows) for task in tasks)
     n_new = sum(not task.is_loaded for task in tasks)
     composing = n_new * _composing(profile) if n_new else 0.0
     merged = passes + composing
     parts = [f"{len(tasks)} passes {passes:.3g}"] + ([f"composing {n_new} networks {composing:.3g}"] if n_new else [])
     reason = (
-        f"shared: base {profile.base_of(n_rows):.3g} + deltas {calls + growth:.3g} {profile.unit}; "
+        f"shared: base {profile.base_of(n_rows):.3g} + deltas {deltas:.3g} {profile.unit}; "
         f"merged: {' + '.join(parts)} {profile.unit}"
     )
     return Choice("shared" if shared <= merged else "merged", shared, merged, reason)

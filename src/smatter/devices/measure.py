@@ -18,13 +18,14 @@ from scipy.stats import spearmanr
 
 from smatter.budget.latency import Floats, LatencyModel, bent, conformal_factor, fit_costs
 from smatter.devices.composing import N_CASES, N_ROUNDS, measure_composing
-from smatter.devices.profile import Composing, Profile, Quality
+from smatter.devices.profile import Profile, Quality
 from smatter.devices.stacks import Bench, Setting, Stack
 from smatter.devices.timing import CASES_PER_BASE, Timed, seconds, time_cases, using_threads
 from smatter.errors import InvalidSettings
 from smatter.library.library import Library
 
 LEAST_ROUNDS, MOST_ROUNDS, CORRECTING_ROUNDS = 5, 60, 20
+SPLIT_STACKS, SPLIT_ROUNDS = 10, 7
 BENDS = tuple(round(0.02 * number - 0.5, 2) for number in range(51))
 """Tried for what is not additive."""
 
@@ -101,7 +102,7 @@ def _measured(bench: Bench, settings: MeasureSettings, progress: Callable[[float
         "signal_to_noise": timed.signal_to_noise,
         "base_p95_over_p50": float(np.quantile(timed.base_seconds, 0.95) / np.median(timed.base_seconds)),
     }
-    rows, composing = _beside(bench, base, generator, lambda share: progress(0.1 * share))
+    beside = _beside(bench, base, generator, lambda share: progress(0.1 * share))
     return Profile(
         unit="ms",
         method="stacks",
@@ -116,8 +117,7 @@ def _measured(bench: Bench, settings: MeasureSettings, progress: Callable[[float
         others=timed.others,
         is_quiet=timed.is_quiet,
         wider_by=timed.unrest,
-        rows=rows,
-        composing=composing,
+        **beside,
         quality=quality(predicted[tested], medians[tested], kappa * predicted[tested] + epsilon, high[tested]),
         points=tuple(zip((base * predicted[tested]).tolist(), (base * medians[tested]).tolist(), strict=True)),
         record=record,
@@ -142,19 +142,20 @@ def correct_profile(
         base = 1e3 * float(np.median(timed.base_seconds))
         medians, high = base * timed.quantile(0.5), base * timed.quantile(quantile)
         corrected = earlier.corrected(bench.fingerprint, stacks, medians, high, quantile, delta)
-        rows, composing = _beside(bench, corrected.base, generator, lambda share: progress(0.1 * share))
+        beside = _beside(bench, corrected.base, generator, lambda share: progress(0.1 * share))
     return corrected.model_copy(
         update={"kappa": timed.unrest * corrected.kappa, "others": timed.others, "is_quiet": timed.is_quiet,
-                "wider_by": timed.unrest, "rows": rows, "composing": composing}
+                "wider_by": timed.unrest, **beside}
     )  # fmt: skip
 
 
 def _beside(
     bench: Bench, base: float, generator: np.random.Generator, progress: Callable[[float], None]
-) -> tuple[dict[int, float], Composing]:
-    """What the base takes with other numbers of rows, and what composing costs."""
-    rows, steps = time_rows(bench, base), N_CASES * N_ROUNDS
-    return rows, measure_composing(bench.library, bench.base.resident, generator, lambda n: progress(n / steps))
+) -> dict[str, Any]:
+    """What else a profile holds: the base with other numbers of rows, batches of several tasks, composing."""
+    rows, per_task, steps = time_rows(bench, base), time_split(bench, generator), N_CASES * N_ROUNDS
+    composing = measure_composing(bench.library, bench.base.resident, generator, lambda n: progress(n / steps))
+    return {"rows": rows, "per_task": per_task, "composing": composing}
 
 
 def time_stacks(
@@ -226,6 +227,21 @@ def time_rows(bench: Bench, base: float) -> dict[int, float]:
         ratios = [seconds(some) / seconds(whole) for _ in range(9)]
         found[n_rows] = base * float(np.median(ratios))
     return found
+
+
+def time_split(bench: Bench, generator: np.random.Generator) -> float:
+    """Share of what deltas take that every task of a batch takes for itself, from batches with a task for each row.
+
+    If one task with all rows takes x more than the base, n tasks with a row each take x (1 - share) + n x share.
+    """
+    n_rows = bench.setting.batch
+    if n_rows == 1:
+        return 1.0
+    stacks = [bench.random_stack(generator) for _ in range(SPLIT_STACKS)]
+    cases = [lambda stack=stack: bench.case(stack, 0) for stack in stacks]
+    cases += [lambda stack=stack: bench.split_case(stack) for stack in stacks]
+    whole, split = np.split(time_cases(bench.plain(), cases, SPLIT_ROUNDS, generator).quantile(0.5) - 1, 2)
+    return float(np.clip((whole @ (split - whole)) / ((n_rows - 1) * (whole @ whole)), 0, 1))
 
 
 def _n_rounds(bench: Bench, stacks: Sequence[Stack], settings: MeasureSettings) -> int:

@@ -111,6 +111,7 @@ class Profile(BaseModel):
         is_quiet: whether that was little enough.
         wider_by: the factor in kappa that is there because it was not.
         rows: what the base takes with other numbers of rows.
+        per_task: share of what deltas take that every task of a batch takes for itself, however few its rows.
         composing: what it costs to compose a model, if that was measured.
         quality: what the model is worth, if that was measured.
         points: what was predicted and measured for the configurations of `quality`.
@@ -134,6 +135,7 @@ class Profile(BaseModel):
     is_quiet: bool = True
     wider_by: Positive = 1.0
     rows: dict[Annotated[int, Field(ge=1)], Positive] = {}
+    per_task: Annotated[float, Field(ge=0, le=1)] = 1.0
     composing: Composing | None = None
     quality: Quality | None = None
     points: tuple[tuple[Positive, Positive], ...] = ()

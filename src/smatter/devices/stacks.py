@@ -126,6 +126,11 @@ class Bench:
         segments = [(0, self.setting.batch, self.deltas(stack, seed))]
         return lambda: self.base.features(self.inputs, segments)
 
+    def split_case(self, stack: Stack) -> Callable[[], object]:
+        """The same with a task for each row, each with random groups of its own."""
+        segments = [(row, row + 1, self.deltas(stack, row)) for row in range(self.setting.batch)]
+        return lambda: self.base.features(self.inputs, segments)
+
     def deltas(self, stack: Stack, seed: int) -> Deltas:
         """What such a task adds."""
         generator, far = np.random.default_rng(seed), {}

@@ -115,6 +115,7 @@ def with_parameters(module: nn.Module, parameters: Mapping[str, Tensor]) -> nn.M
         name: None if own is None else nn.Parameter(parameters.get(name, torch.zeros_like(own)), requires_grad=False)
         for name, own in module._parameters.items()
     }
+    other.__dict__.pop("forward", None)  # of a module that tasks add to already
     other._forward_hooks = type(module._forward_hooks)()
     return other
 

@@ -7,11 +7,12 @@ its active groups do otherwise to its own rows. In the end rows are put back in 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -51,8 +52,11 @@ class Base:
         self.tensors = resident.arena.tensors()
         self.places = find_places(resident)
         self._batch = _Batch()
+        by_module: dict[nn.Module, list[Place]] = {}
         for place in dict.fromkeys(self.places.values()):
-            place.module.register_forward_hook(partial(self._add, place))
+            by_module.setdefault(place.module, []).append(place)
+        for module, places in by_module.items():  # torch takes longer to call a module with hooks
+            module.forward = partial(self._forward, module.forward, places)
 
     def features(self, inputs: Inputs, segments: Sequence[tuple[int, int, Deltas]]) -> Tensor:
         """Features of rows, (n, d), of which some segments belong to tasks; in bounded memory."""
@@ -74,17 +78,27 @@ class Base:
         finally:
             del self._batch.at
 
-    def _add(self, place: Place, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:  # noqa: ARG002
-        if segments := self._batch.at.get(place.key):
-            if len(output) != self._batch.n_rows:
-                raise InvalidResidual(f"{place.key!r} mixes the rows of such a batch: use the merged runtime")
-            given, n_each = inputs[0], 1
-            if place.kind == "linear":  # tokens, or pixels, side by side
-                n_each = output[0].numel() // output.shape[-1]
-                given, output = given.flatten(0, -2), output.view(-1, output.shape[-1])
-            for start, stop, add in segments:
-                begin, length = start * n_each, (stop - start) * n_each
-                add(given.narrow(0, begin, length), output.narrow(0, begin, length))
+    def _forward(
+        self, forward: Callable[..., Tensor], places: Sequence[Place], *inputs: Tensor, **options: Any
+    ) -> Tensor:
+        """What a module computes, with what tasks add to it."""
+        output = forward(*inputs, **options)
+        if self._batch.at:
+            for place in places:
+                if segments := self._batch.at.get(place.key):
+                    self._add(place, segments, inputs[0], output)
+        return output
+
+    def _add(self, place: Place, segments: Sequence[tuple[int, int, Add]], given: Tensor, output: Tensor) -> None:
+        if len(output) != self._batch.n_rows:
+            raise InvalidResidual(f"{place.key!r} mixes the rows of such a batch: use the merged runtime")
+        n_each = 1
+        if place.kind == "linear":  # tokens, or pixels, side by side
+            n_each = output[0].numel() // output.shape[-1]
+            given, output = given.flatten(0, -2), output.view(-1, output.shape[-1])
+        for start, stop, add in segments:
+            begin, length = start * n_each, (stop - start) * n_each
+            add(given.narrow(0, begin, length), output.narrow(0, begin, length))
 
 
 def _ordered(mixture: Mixture) -> Mixture:
