@@ -180,7 +180,7 @@ def _tell(output: Path, report: Path | None, found: "Profile") -> None:
     from smatter.devices.stacks import REST
 
     place, unit, model = found.fingerprint, found.unit, found.model
-    print(f"{place.device}: {place.threads} threads, {place.batch} rows of {place.length}, {place.dtype}")
+    print(f"{place.device}; threads: {place.threads}, rows: {place.batch}, length: {place.length}, {place.dtype}")
     print(f"a forward pass takes {found.base:.3g} {unit}; each module with active groups adds to it")
     costs = []
     for name in model.costs:

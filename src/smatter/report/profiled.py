@@ -8,7 +8,7 @@ def profile_page(profile: Profile) -> str:
     """All that a profile says, on one page that needs no network."""
     at, unit = profile.fingerprint, profile.unit
     lead = (
-        f"{at.device}, {at.threads} threads, {at.batch} rows of {at.length}, {at.dtype}, torch {at.torch}. "
+        f"{at.device}; threads: {at.threads}, rows: {at.batch}, length: {at.length}, {at.dtype}, torch {at.torch}. "
         f"A forward pass takes {profile.base:.3g} {unit}."
     )
     if profile.method != "stacks":
