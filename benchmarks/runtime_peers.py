@@ -8,29 +8,20 @@ from typing import Any
 import numpy as np
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import BertConfig, BertModel, PreTrainedModel, ViTConfig, ViTModel
+from transformers import BertConfig, BertModel, PreTrainedModel
 
 from smatter.backbones.network import Inputs
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
 from smatter.compose.residual import Residual
+from smatter.devices.sample import sample_network
 from smatter.library.edit import init_library
 from smatter.library.library import Library, open_library
 from smatter.runtime.resident import Resident
 from smatter.runtime.shared import SharedRuntime
 
 SIZES: dict[str, Callable[[], PreTrainedModel]] = {
-    "vit": lambda: ViTModel(
-        ViTConfig(
-            hidden_size=192,
-            num_hidden_layers=6,
-            num_attention_heads=3,
-            intermediate_size=768,
-            image_size=64,
-            patch_size=8,
-        ),
-        add_pooling_layer=False,
-    ),
+    "vit": sample_network,
     "minilm": lambda: BertModel(
         BertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536),
         add_pooling_layer=False,

@@ -41,9 +41,13 @@ class ModuleCost:
     rises: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        numbers = (self.on, *self.rises)
-        if len(self.rises) != len(KNOTS) - 1 or not all(np.isfinite(n) and n >= 0 for n in numbers):
+        if len(self.rises) != len(KNOTS) - 1 or not all(np.isfinite(n) and n >= 0 for n in self.numbers):
             raise InvalidProfile(f"a module's cost needs {len(KNOTS)} finite numbers, none negative: profile it again")
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """All of them, as a profile holds them."""
+        return self.on, *self.rises
 
     def __call__(self, active: Floats) -> Floats:
         """The exact cost of active fractions."""

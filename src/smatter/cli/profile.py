@@ -76,7 +76,6 @@ def profile(
     if old is not None and (costs is not None or method != "stacks"):
         raise InvalidSettings("--from adjusts what is in the old profile: leave out --method and --table")
     earlier = None if old is None else read_profile(old)
-    like = earlier or _Usual
 
     from transformers.utils import logging
 
@@ -88,7 +87,7 @@ def profile(
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    setting = Setting(threads, batch, dtype, length)
+    setting, like = Setting(threads, batch, dtype, length), earlier or MeasureSettings()
     settings = MeasureSettings(
         seconds=seconds,
         quantile=like.quantile if quantile is None else quantile,
@@ -119,12 +118,6 @@ def profile(
             f"is {found.wider_by - 1:.0%} wider; measure again when it is idle",
             file=sys.stderr,
         )
-
-
-class _Usual:
-    """What a bound is for where nobody says."""
-
-    quantile, delta = 0.5, 0.1
 
 
 def _told(advance: Advance) -> Callable[[float], None]:

@@ -62,16 +62,14 @@ def choose_runtime(profile: Profile, tasks: Sequence[TaskLoad]) -> Choice:
     for task in tasks:
         alone = float(profile.predict(task.active)[0]) - profile.base
         deltas += alone * (share + (1 - share) * task.n_rows / profile.fingerprint.batch)
-    shared = profile.base_of(n_rows) + deltas
+    base = profile.base_of(n_rows)
+    shared = base + deltas
     passes = sum(profile.base_of(task.n_rows) for task in tasks)
     n_new = sum(not task.is_loaded for task in tasks)
     composing = n_new * _composing(profile) if n_new else 0.0
     merged = passes + composing
     parts = [f"{len(tasks)} passes {passes:.3g}"] + ([f"composing {n_new} networks {composing:.3g}"] if n_new else [])
-    reason = (
-        f"shared: base {profile.base_of(n_rows):.3g} + deltas {deltas:.3g} {profile.unit}; "
-        f"merged: {' + '.join(parts)} {profile.unit}"
-    )
+    reason = f"shared: base {base:.3g} + deltas {deltas:.3g} {profile.unit}; merged: {' + '.join(parts)} {profile.unit}"
     return Choice("shared" if shared <= merged else "merged", shared, merged, reason)
 
 

@@ -100,7 +100,7 @@ def _measured(bench: Bench, settings: MeasureSettings, progress: Callable[[float
         "stacks_calibrated": settings.n_calibrated,
         "rounds": n_rounds,
         "signal_to_noise": timed.signal_to_noise,
-        "base_p95_over_p50": float(np.quantile(timed.base_seconds, 0.95) / np.median(timed.base_seconds)),
+        "base_p95_over_p50": timed.base_tail,
     }
     beside = _beside(bench, base, generator, lambda share: progress(0.1 * share))
     return Profile(
@@ -109,7 +109,7 @@ def _measured(bench: Bench, settings: MeasureSettings, progress: Callable[[float
         fingerprint=bench.fingerprint,
         quantile=settings.quantile,
         base=base,
-        costs={module: (cost.on, *cost.rises) for module, cost in model.costs.items()},
+        costs={module: cost.numbers for module, cost in model.costs.items()},
         bend=model.bend,
         kappa=kappa,
         epsilon=epsilon * base,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -28,6 +28,7 @@ Number = Annotated[float, Field(ge=0, le=1e12)]
 Positive = Annotated[float, Field(gt=0, le=1e15)]
 Costs = Annotated[tuple[Number, ...], Field(min_length=len(KNOTS), max_length=len(KNOTS))]
 Share = Annotated[float, Field(gt=0, lt=1)]
+Checked = TypeVar("Checked", bound=BaseModel)
 Method = Literal["stacks", "micro-benchmarks", "counted", "table"]
 
 
@@ -183,16 +184,8 @@ class Profile(BaseModel):
         self.check_network(now)
         if not 1 <= factor < 1000:
             raise InvalidProfile(f"a margin of {factor:g} is not between 1 and 1000")
-        return self._changed(
-            fingerprint=now,
-            base=self.base * factor,
-            epsilon=self.epsilon * factor,
-            rows={},
-            composing=None,
-            quality=None,
-            points=(),
-            record={"margin": factor},
-        )
+        changes = {"base": self.base * factor, "epsilon": self.epsilon * factor, "record": {"margin": factor}}
+        return self._elsewhere(now, **changes)
 
     def corrected(
         self, now: Fingerprint, stacks: Sequence[Stack], medians: Floats, high: Floats, quantile: float, delta: float
@@ -221,8 +214,8 @@ class Profile(BaseModel):
             raise InvalidProfile("the points do not fit the profile at all: run `smatter profile` here")
         scale, epsilon = float(slope / base), self.epsilon * float(base) / self.base
         predicted = base + slope * shares
-        return self._changed(
-            fingerprint=now,
+        return self._elsewhere(
+            now,
             base=float(base),
             costs={module: tuple(scale * number for number in each) for module, each in self.costs.items()},
             bend=self.bend / scale,
@@ -230,15 +223,14 @@ class Profile(BaseModel):
             delta=delta,
             epsilon=epsilon,
             kappa=conformal_factor(((high - epsilon) / predicted)[half:].tolist(), delta),
-            rows={},
-            composing=None,
-            quality=None,
-            points=(),
             record={"corrected_with_points": len(stacks)},
         )
 
-    def _changed(self, **changes: Any) -> Profile:
-        return Profile(**{**{name: getattr(self, name) for name in type(self).model_fields}, **changes})
+    def _elsewhere(self, now: Fingerprint, **changes: Any) -> Profile:
+        """With changes, and without what was measured where it came from."""
+        gone: dict[str, Any] = {"rows": {}, "composing": None, "quality": None, "points": ()}
+        kept = {name: getattr(self, name) for name in type(self).model_fields}
+        return Profile(**{**kept, **gone, "fingerprint": now, **changes})
 
 
 def is_profile(path: Path) -> bool:
@@ -256,6 +248,16 @@ def write_profile(path: str | Path, profile: Profile) -> None:
     write_file(Path(path), (json.dumps(table, indent=1, allow_nan=False) + "\n").encode())
 
 
+def read_checked(path: Path, model: type[Checked], what: str, remedy: str) -> Checked:
+    """A small JSON file that must be so."""
+    if not path.is_file():
+        raise NotFound(f"there is no {what} {path}: {remedy}")
+    try:
+        return model.model_validate(read_small_json(path, MAX_BYTES))
+    except ValidationError as error:
+        raise InvalidProfile(f"{path} is not a {what} ({first_mistake(error)}); {remedy}") from None
+
+
 def read_profile(path: str | Path, library: Library | None = None) -> Profile:
     """Open a profile that `write_profile` saved.
 
@@ -263,13 +265,7 @@ def read_profile(path: str | Path, library: Library | None = None) -> Profile:
         path: the file.
         library: refuse a profile of another network, of another machine or of another number of torch's threads.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise NotFound(f"there is no profile {path}: make one with `smatter profile`")
-    try:
-        profile = Profile.model_validate(read_small_json(path, MAX_BYTES))
-    except ValidationError as error:
-        raise InvalidProfile(f"{path} is not a profile ({first_mistake(error)}); run `smatter profile`") from None
+    profile = read_checked(Path(path), Profile, "profile", "make one with `smatter profile`")
     if library is not None:
         import torch
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -100,7 +101,7 @@ class Bench:
         setting = self.setting
         return fingerprint(self.library, setting.threads, setting.batch, setting.dtype, self.length)
 
-    @property
+    @cached_property
     def kinds(self) -> dict[str, str]:
         """Of each module and rest: those with tensors of the same shapes are of one kind."""
         specs, kinds = self.runtime.specs, {}

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from smatter.budget.latency import Floats
+
 Case = Callable[[], Callable[[], object]]
 """Prepares itself, which is not timed, and gives what is."""
 
@@ -44,12 +44,17 @@ class Timed:
     @property
     def is_quiet(self) -> bool:
         """Whether nobody else took much of the machine."""
-        return self.others is None or self.others <= BUSY
+        return is_quiet(self.others)
+
+    @property
+    def base_tail(self) -> float:
+        """The base's p95 over its p50."""
+        return float(np.quantile(self.base_seconds, 0.95) / np.median(self.base_seconds))
 
     @property
     def unrest(self) -> float:
         """By what factor the base's own time varied upwards, where others used the machine; else 1."""
-        return 1.0 if self.is_quiet else float(np.quantile(self.base_seconds, 0.95) / np.median(self.base_seconds))
+        return 1.0 if self.is_quiet else self.base_tail
 
     def quantile(self, q: float) -> Floats:
         """That quantile of each case, in multiples of the base, (n_cases,)."""
@@ -65,6 +70,11 @@ class Timed:
     def signal_to_noise(self) -> float:
         """How much cases differ, for how well each is known."""
         return float(self.quantile(0.5).std() / max(self.noise, 1e-12))
+
+
+def is_quiet(others: float | None) -> bool:
+    """Whether others use so little of the processors, if the system says how much."""
+    return others is None or others <= BUSY
 
 
 def time_cases(

@@ -9,16 +9,14 @@ from typing import Annotated
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from smatter.budget.latency import KNOTS, ModuleCost, fit_alone
-from smatter.devices.profile import MAX_BYTES, Method, Number, Positive, Profile
+from smatter.devices.profile import Method, Number, Positive, Profile, read_checked
 from smatter.devices.stacks import REST, Bench
-from smatter.devices.timing import BUSY, Neighbours, seconds, using_threads
-from smatter.errors import InvalidProfile, NotFound
-from smatter.library.headers import read_small_json
-from smatter.library.manifest import first_mistake
+from smatter.devices.timing import Neighbours, is_quiet, seconds, using_threads
+from smatter.errors import InvalidProfile
 from smatter.runtime.places import Place
 
 N_RUNS = 15
@@ -31,8 +29,7 @@ def micro_profile(bench: Bench, delta: float = 0.1) -> Profile:
         whole, costs = micro_costs(bench)
     others = watch.cores()
     made = _profile(bench, "ms", "micro-benchmarks", 1e3 * whole, costs)
-    is_quiet = others is None or others <= BUSY
-    return made.model_copy(update={"delta": delta, "others": others, "is_quiet": is_quiet})
+    return made.model_copy(update={"delta": delta, "others": others, "is_quiet": is_quiet(others)})
 
 
 def counted_profile(bench: Bench) -> Profile:
@@ -41,7 +38,7 @@ def counted_profile(bench: Bench) -> Profile:
 
 
 def _profile(bench: Bench, unit: str, method: Method, base: float, costs: Mapping[str, ModuleCost]) -> Profile:
-    numbers = {name: (cost.on, *cost.rises) for name, cost in costs.items()}
+    numbers = {name: cost.numbers for name, cost in costs.items()}
     return Profile(unit=unit, method=method, fingerprint=bench.fingerprint, base=base, costs=numbers)
 
 
@@ -112,12 +109,7 @@ def table_profile(path: Path, bench: Bench) -> Profile:
             one number. Modules that are not named cost nothing.
         bench: the network.
     """
-    if not path.is_file():
-        raise NotFound(f"there is no table {path}: write one")
-    try:
-        table = _Table.model_validate(read_small_json(path, MAX_BYTES))
-    except ValidationError as error:
-        raise InvalidProfile(f"{path} is not a table of costs ({first_mistake(error)})") from None
+    table = read_checked(path, _Table, "table of costs", "write one as docs/runtime.md shows")
     costs = {}
     for name, own in table.modules.items():
         if name not in bench.kinds:

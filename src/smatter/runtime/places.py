@@ -1,4 +1,4 @@
-"""Where a task can differ from the base it shares: modules of the network whose outputs a hook can correct.
+"""Where a task can differ from the base it shares: modules of the network whose outputs can be corrected.
 
 linear    y = W x + b
 leaf      a norm or a convolution: linear in its parameters, so what they differ by is one more such module
