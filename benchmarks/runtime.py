@@ -52,6 +52,8 @@ NAME = "runtime"
 TASKS, FRACTIONS = (1, 4, 16, 64), (0.05, 0.1, 0.2, 0.5)
 MAIN_TASKS, MAIN_FRACTION = 16, 0.1
 LEAST_ROWS, N_RESIDENT, FEW, N_LOADS = 16, 1000, 10, 50
+ROWS_TIMED = 1500
+"""Small loads are timed more often, until this many rows have passed."""
 
 
 def timed_rows(network: Network, rounds: int, n_tasks_of: tuple[int, ...], fractions: tuple[float, ...]) -> Rows:
@@ -166,16 +168,12 @@ def rule_rows(network: Network, rounds: int, n_loads: int, seconds: float) -> Ro
                 loads.append(TaskLoad(each, active, is_loaded=number >= n_new))
                 names += [f"task {number}"] * each
             inputs = network.inputs(len(names))
-
-            def by_merged(inputs=inputs, names=names, recipes=recipes, n_new=n_new) -> object:
-                for number in range(n_new):  # into memory that is there already
-                    spare.compose(BASE, recipes[f"task {number}"].residual)
-                return merged.features(inputs, names)
-
-            timings = interleave(
-                {"shared": lambda inputs=inputs, names=names: shared.features(inputs, names), "merged": by_merged},
-                rounds,
-            )
+            new = [recipes[f"task {number}"].residual for number in range(n_new)]
+            cases = {
+                "shared": partial(shared.features, inputs, names),
+                "merged": partial(compose_and_pass, merged, spare, new, inputs, names),
+            }
+            timings = interleave(cases, max(rounds, min(5 * rounds, ROWS_TIMED // len(names))))
             choice, ratio = choose_runtime(profile, loads), timings.ratio("merged", "shared").median
             rows.append(
                 {"network": network.size, "tasks": n_tasks, "rows_each": each, "active": share, "to_compose": n_new,

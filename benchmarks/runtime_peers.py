@@ -48,7 +48,8 @@ class Network:
 
     def __init__(self, size: str) -> None:
         self.size = size
-        folder = Path(self._scratch.name) / size
+        self._scratch = tempfile.TemporaryDirectory()
+        folder = Path(self._scratch.name)
         torch.manual_seed(0)
         self.model = SIZES[size]().eval()
         self.model.save_pretrained(folder / "base")
@@ -68,8 +69,6 @@ class Network:
             sum(self.values[part.tensor][part.index].size for part in plain.groups[module][number].slices)
             for module, number in self.groups
         ]
-
-    _scratch = tempfile.TemporaryDirectory()
 
     @property
     def n_bytes(self) -> int:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Protocol
 
 import torch
@@ -83,23 +82,24 @@ class Rows:
     """
 
     def __init__(self, index: Tensor, values: Tensor, bias: Tensor | None = None) -> None:
-        self.values, self.bias = values, bias
-        ends = [0, *((index.diff() != 1).nonzero().flatten() + 1).tolist(), len(index)]
-        self._runs = [(first, int(index[first]), last - first) for first, last in pairwise(ends)]
+        self.index, self.values, self.bias = index, values, bias
+        self._start = _start(index)
 
     @property
     def n_bytes(self) -> int:
         """Memory."""
-        return n_bytes(self.values, self.bias)
+        return n_bytes(self.index, self.values, self.bias)
 
     def add(self, inputs: Tensor, outputs: Tensor) -> None:
-        """See `Term`. Neighbours are added together: that is faster than to scatter single columns."""
-        added = linear(inputs, self.values, self.bias)
-        for place, start, width in self._runs:
-            outputs.narrow(1, start, width).add_(added.narrow(1, place, width))
+        """See `Term`. Neighbours, as of one head, are added without a copy."""
+        if self._start is None:
+            outputs.index_add_(1, self.index, linear(inputs, self.values, self.bias))
+            return
+        own = outputs.narrow(1, self._start, len(self.index)).addmm_(inputs, self.values.T)
+        if self.bias is not None:
+            own.add_(self.bias)
 
 
-@dataclass(frozen=True)
 class Columns:
     """Inputs that are read otherwise.
 
@@ -108,8 +108,9 @@ class Columns:
         values: what each adds to all outputs, (k, n_out).
     """
 
-    index: Tensor
-    values: Tensor
+    def __init__(self, index: Tensor, values: Tensor) -> None:
+        self.index, self.values = index, values
+        self._start = _start(index)
 
     @property
     def n_bytes(self) -> int:
@@ -117,8 +118,17 @@ class Columns:
         return n_bytes(self.index, self.values)
 
     def add(self, inputs: Tensor, outputs: Tensor) -> None:
-        """See `Term`."""
-        outputs.addmm_(inputs.index_select(1, self.index), self.values)
+        """See `Term`. Neighbours are read without a copy."""
+        if self._start is None:
+            read = inputs.index_select(1, self.index)
+        else:
+            read = inputs.narrow(1, self._start, len(self.index))
+        outputs.addmm_(read, self.values)
+
+
+def _start(index: Tensor) -> int | None:
+    """The first, if they are neighbours."""
+    return int(index[0]) if bool((index.diff() == 1).all()) else None
 
 
 @dataclass(frozen=True)
