@@ -53,6 +53,21 @@ def test_a_module_cheaper_than_its_kind_is_found() -> None:
     assert found.costs["2.mlp"](np.ones(1))[0] < 0.4 * found.costs["1.mlp"](np.ones(1))[0]
 
 
+def test_noise_makes_costs_neither_dearer_nor_cheaper() -> None:
+    kinds = {f"{layer}.{kind}": kind for layer in range(12) for kind in ("attention", "mlp")}
+    truth = LatencyModel({module: ModuleCost(0.005, (0.002, 0.003, 0.005, 0.01)) for module in kinds})
+    off = []
+    for seed in range(10):  # fewer stacks than numbers to fit
+        generator = np.random.default_rng(seed)
+        stacks = [
+            {module: float(generator.random()) for module in kinds if generator.random() < 0.5} for _ in range(190)
+        ]
+        exact = truth.relative(stacks)
+        found = fit_costs(stacks[:90], exact[:90] * (1 + 0.03 * generator.standard_normal(90)), kinds)
+        off += (found.relative(stacks[90:]) / exact[90:] - 1).tolist()
+    assert abs(float(np.mean(off))) < 0.004 and float(np.std(off)) < 0.015
+
+
 def test_more_always_costs_more_whatever_bends() -> None:
     shares = [dict.fromkeys(KINDS, share) for share in np.linspace(0.01, 1, 50)]
     dear = {module: ModuleCost(1.0, (1.0,) * 4) for module in KINDS}

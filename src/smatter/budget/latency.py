@@ -27,6 +27,12 @@ Floats = NDArray[np.float64]
 KNOTS = (0.0, 0.125, 0.25, 0.5, 1.0)
 """Active fractions between which a cost is linear."""
 
+PULLS = (1.0, 10.0, 100.0, 1000.0)
+"""How strongly modules of a kind may be pulled together: as so many measurements that say they are alike."""
+
+N_FOLDS, NO_WORSE = 5, 1.04
+"""Of the pulls whose squared error is about the least, the strongest is taken."""
+
 
 @dataclass(frozen=True)
 class ModuleCost:
@@ -132,46 +138,52 @@ def bent(total: Floats, bend: float) -> Floats:
 
 
 def fit_costs(
-    stacks: Sequence[Mapping[str, float]],
-    ratios: Floats,
-    kinds: Mapping[str, str],
-    switches: Collection[str] = (),
-    pull: float = 10.0,
+    stacks: Sequence[Mapping[str, float]], ratios: Floats, kinds: Mapping[str, str], switches: Collection[str] = ()
 ) -> LatencyModel:
     """Fit costs to whole stacks.
 
     Args:
         stacks: active fraction of each module, for each measured configuration.
         ratios: time of each as a multiple of the base's.
-        kinds: of each module; modules of a kind are pulled together.
+        kinds: of each module; modules of a kind are pulled together, as strongly as predicts stacks that were left out.
         switches: modules that are either off or on, without anything in between.
-        pull: how strongly: as so many measurements that say they are alike.
     """
-    modules, all_kinds = list(kinds), sorted(set(kinds.values()))
-    n_numbers = len(KNOTS)
-    design = np.zeros((len(stacks), len(modules), n_numbers))
-    for row, stack in enumerate(stacks):
-        for column, module in enumerate(modules):
-            design[row, column] = _features(stack.get(module, 0.0))
-            if module in switches:
-                design[row, column, 1:] = 0
-    design /= ratios[:, None, None]  # errors are relative: a run that takes twice as long varies twice as much
-    shared = np.stack([design[:, [kinds[m] == kind for m in modules]].sum(axis=1) for kind in all_kinds], axis=1)
-    alike, own = shared.reshape(len(stacks), -1), design.reshape(len(stacks), -1)
-    # A cost is that of its kind plus or minus a part of its own; only the latter is pulled to zero.
-    ridge = np.diag(np.sqrt(pull * (own**2).mean(axis=0) + 1e-12))
-    left = np.concatenate([alike, np.zeros((own.shape[1], alike.shape[1]))])
-    right = np.concatenate([own, ridge])
-    target = np.concatenate([(ratios - 1) / ratios, np.zeros(own.shape[1])])
-    found, _ = nnls(np.concatenate([left, right, -right], axis=1), target)
-    of_kind, more, less = np.split(found, [alike.shape[1], alike.shape[1] + own.shape[1]])
-    of_module = (more - less).reshape(len(modules), n_numbers)
-    costs = {}
-    for column, module in enumerate(modules):
-        kind = of_kind.reshape(-1, n_numbers)[all_kinds.index(kinds[module])]
-        on, *rises = np.maximum(kind + of_module[column], 0.0).tolist()
-        costs[module] = ModuleCost(on, tuple(rises))
-    return LatencyModel(costs)
+    reach = np.array([[_features(stack.get(module, 0.0)) for module in kinds] for stack in stacks])
+    reach[:, [module in switches for module in kinds], 1:] = 0
+    fold = np.arange(len(stacks)) % N_FOLDS
+
+    def error(pull: float) -> float:
+        """Of stacks in a fold, from those in the others."""
+        found = 0.0
+        for left_out in range(N_FOLDS):
+            given, asked = fold != left_out, fold == left_out
+            costs = _costs_alike(reach[given], ratios[given], kinds, pull)
+            found += float((((1 + (reach[asked] * costs).sum(axis=(1, 2))) / ratios[asked] - 1) ** 2).sum())
+        return found
+
+    errors = {pull: error(pull) for pull in PULLS}
+    pull = max(pull for pull in PULLS if errors[pull] <= NO_WORSE * min(errors.values()) + 1e-12)
+    found = _costs_alike(reach, ratios, kinds, pull).tolist()
+    return LatencyModel(
+        {module: ModuleCost(on, tuple(rises)) for module, (on, *rises) in zip(kinds, found, strict=True)}
+    )
+
+
+def _costs_alike(reach: Floats, ratios: Floats, kinds: Mapping[str, str], pull: float) -> Floats:
+    """Costs of modules, none negative, each pulled to that of its kind; (n_modules, len(KNOTS)).
+
+        minimise |reach x / ratios - (ratios - 1) / ratios|^2 + pull |x - x_kind|^2      over x >= 0, x_kind >= 0
+
+    Errors are relative, since a run that takes twice as long varies twice as much; pulls are in measurements.
+    """
+    n_stacks, n_modules, n_numbers = reach.shape
+    names = sorted(set(kinds.values()))
+    of_kind = np.kron([[float(kind == name) for name in names] for kind in kinds.values()], np.eye(n_numbers))
+    own = (reach / ratios[:, None, None]).reshape(n_stacks, -1)
+    weights = np.sqrt(pull * (own**2).mean(axis=0) + 1e-12)
+    system = np.block([[own, np.zeros((n_stacks, of_kind.shape[1]))], [np.diag(weights), -weights[:, None] * of_kind]])
+    found, _ = nnls(system, np.concatenate([(ratios - 1) / ratios, np.zeros(len(weights))]))
+    return np.asarray(found[: len(weights)].reshape(n_modules, n_numbers))
 
 
 def fit_alone(active: Floats, shares: Floats) -> ModuleCost:
