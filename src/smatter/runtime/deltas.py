@@ -16,7 +16,6 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
 from smatter.runtime.places import with_parameters
 
@@ -77,7 +76,7 @@ class Rows:
 
     Args:
         index: which, (k,), increasing.
-        values: their weights, (k, n_in).
+        values: their weights, (n_in, k): BLAS is quicker with inputs first.
         bias: and biases, (k,), if any.
     """
 
@@ -93,9 +92,10 @@ class Rows:
     def add(self, inputs: Tensor, outputs: Tensor) -> None:
         """See `Term`. Neighbours, as of one head, are added without a copy."""
         if self._start is None:
-            outputs.index_add_(1, self.index, linear(inputs, self.values, self.bias))
+            own = inputs @ self.values if self.bias is None else torch.addmm(self.bias, inputs, self.values)
+            outputs.index_add_(1, self.index, own)
             return
-        own = outputs.narrow(1, self._start, len(self.index)).addmm_(inputs, self.values.T)
+        own = outputs.narrow(1, self._start, len(self.index)).addmm_(inputs, self.values)
         if self.bias is not None:
             own.add_(self.bias)
 
@@ -136,12 +136,12 @@ class LowRank:
     """Rank components.
 
     Args:
+        right: the transpose of A, (n_in, rank).
         left: the transpose of B, (rank, n_out).
-        right: A, (rank, n_in).
     """
 
-    left: Tensor
     right: Tensor
+    left: Tensor
 
     @property
     def n_bytes(self) -> int:
@@ -150,7 +150,7 @@ class LowRank:
 
     def add(self, inputs: Tensor, outputs: Tensor) -> None:
         """See `Term`."""
-        outputs.addmm_(linear(inputs, self.right), self.left)
+        outputs.addmm_(inputs @ self.right, self.left)
 
 
 with warnings.catch_warnings():  # torch says once that these are in beta

@@ -46,9 +46,9 @@ class _Cut:
     """A linear operator of the shared delta, and where units lie in it.
 
     Args:
-        matrix: what the weight differs by, (n_out, n_in).
-        bias: likewise; of an operator whose units are columns it is apart.
-        axis: 0 where units are rows, 1 where they are columns.
+        matrix: what the weight differs by, (n_in, n_out): BLAS is quicker with inputs first.
+        bias: likewise; of an operator that reads its units it is apart.
+        axis: 0 where the operator reads units, 1 where it computes them.
         first: the first unit that it has a part of.
         starts: for each part of a fused operator, where each unit begins along the axis, and where the last ends.
     """
@@ -62,11 +62,11 @@ class _Cut:
     def add(self, runs: Sequence[Run], inputs: Tensor, outputs: Tensor) -> None:
         for start, width, far in self._ranges(runs):
             part = self.matrix.narrow(self.axis, start, width)
-            if self.axis:
-                outputs.addmm_(inputs.narrow(1, start, width), part.T, alpha=far)
+            if self.axis == 0:
+                outputs.addmm_(inputs.narrow(1, start, width), part, alpha=far)
                 continue
             own = outputs.narrow(1, start, width)
-            own.addmm_(inputs, part.T, alpha=far)
+            own.addmm_(inputs, part, alpha=far)
             if self.bias is not None:
                 own.add_(self.bias.narrow(0, start, width), alpha=far)
 
@@ -77,10 +77,11 @@ class _Cut:
         index = torch.cat([torch.arange(start, start + width) for start, width, _ in ranges])
         widths, gates = torch.tensor([width for _, width, _ in ranges]), [far for *_, far in ranges]
         far = torch.tensor(gates, dtype=self.matrix.dtype).repeat_interleave(widths)
-        if self.axis:
-            return Columns(index, self.matrix.index_select(1, index).T * far[:, None])
+        values = self.matrix.index_select(self.axis, index)
+        if self.axis == 0:
+            return Columns(index, values * far[:, None])
         bias = None if self.bias is None else self.bias[index] * far
-        return Rows(index, self.matrix.index_select(0, index) * far[:, None], bias)
+        return Rows(index, values * far, bias)
 
     def _ranges(self, runs: Sequence[Run]) -> Iterator[tuple[int, int, float]]:
         """Start, width and gate of what is open along the axis."""
@@ -209,21 +210,21 @@ def _linear_parts(
     weight, rest = place.tensors["weight"], len(groups)
     bias = values.get("bias")
     matrix = values["weight"] if "weight" in values else torch.zeros_like(base[weight])
-    matrix = matrix.T if place.is_transposed else matrix
+    matrix = (matrix if place.is_transposed else matrix.T).contiguous()
     slices = {
         number: own
         for number, group in enumerate(groups)
         if (own := [part for part in group.slices if part.tensor == weight])
     }
     if not slices:
-        return [_Cut(matrix, bias, 0, rest, [[0, len(matrix)]])]
+        return [_Cut(matrix, bias, 1, rest, [[0, matrix.shape[1]]])]
     first, last = min(slices), max(slices)
-    axis = int((slices[first][0].axis == 0) == place.is_transposed)
+    axis = slices[first][0].axis if place.is_transposed else 1 - slices[first][0].axis
     starts = [
         [*(slices[number][part].start for number in range(first, last + 1)), slices[last][part].stop]
         for part in range(len(slices[first]))
     ]
-    if axis == 0:
-        return [_Cut(matrix, bias, 0, first, starts)]
-    cut: list[_Cut | _Rest] = [_Cut(matrix, None, 1, first, starts)]
+    if axis == 1:
+        return [_Cut(matrix, bias, 1, first, starts)]
+    cut: list[_Cut | _Rest] = [_Cut(matrix, None, 0, first, starts)]
     return cut if bias is None else [*cut, _Rest(rest, Bias(bias))]

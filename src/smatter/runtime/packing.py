@@ -96,14 +96,14 @@ def linear_terms(weight: Tensor | None, bias: Tensor | None, is_transposed: bool
             own = None
             if bias is not None and bool(torch.isin((bias != 0).nonzero().flatten(), rows).all()):
                 own, bias = bias[rows].to(dtype), None
-            terms.append(Rows(rows, matrix[rows].to(dtype).contiguous(), own))
+            terms.append(Rows(rows, matrix[rows].T.to(dtype).contiguous(), own))
     if bias is not None:
         terms.append(Bias(bias.to(dtype)))
     return terms
 
 
 def low_rank(matrix: Tensor, largest: int) -> tuple[Tensor, Tensor] | None:
-    """Rank components of a matrix, if there are no more than `largest`: (rank, n_out) and (rank, n_in).
+    """Rank components of a matrix, if there are no more than `largest`: (n_in, rank) and (rank, n_out).
 
     The columns' space is found from random combinations of them, which is quick where the rank is low (Halko,
     Martinsson and Tropp, 2011), and verified.
@@ -118,7 +118,7 @@ def low_rank(matrix: Tensor, largest: int) -> tuple[Tensor, Tensor] | None:
         return None
     left, strengths, right = torch.linalg.svd(inside, full_matrices=False)
     rank = int((strengths > RANK_ERROR * strengths[0]).sum())
-    return ((frame @ left[:, :rank] * strengths[:rank]).T, right[:rank]) if rank <= largest else None
+    return (right[:rank].T, (frame @ left[:, :rank] * strengths[:rank]).T) if rank <= largest else None
 
 
 def _rank(matrix: Tensor) -> int:
