@@ -90,7 +90,21 @@ def test_every_single_tensor_is_corrected_rightly_or_refused(family: str, tmp_pa
         corrected = network.features(inputs)
         expected = torch.stack([corrected[0], plain[1], corrected[2]])
         torch.testing.assert_close(runtime.features(inputs, ["task", "plain", "task"]), expected, atol=2e-5, rtol=2e-5)
-    assert n_served > (15 if family in FAMILIES else 2)
+    assert n_served >= (16 if family in FAMILIES else 0 if family == "bit" else 3)  # BiT standardises all its weights
+
+
+def test_positions_that_are_stretched_need_the_merged_runtime(tmp_path: Path) -> None:
+    library = make_library("dinov2", tmp_path)
+    runtime = SharedRuntime(library, {"base": BASE})
+    name = "embeddings.position_embeddings"
+    runtime.load("task", library.recipe(BASE, Residual(dense={name: np.ones(library.specs[name].shape, np.float32)})))
+    runtime.load("plain", library.recipe(BASE))
+    runtime.features({"pixel_values": torch.zeros(1, 3, 8, 8)}, ["task"])
+    for shape in ((4, 16), (12, 12)):  # as many patches in another order, and more of them
+        inputs = {"pixel_values": torch.zeros(1, 3, *shape)}
+        with pytest.raises(InvalidResidual, match="use the merged runtime"):
+            runtime.features(inputs, ["task"])
+        runtime.features(inputs, ["plain"])
 
 
 def test_gates_open_units_of_a_shared_delta(library: Library) -> None:
@@ -124,18 +138,17 @@ def test_half_precision_is_close_to_whole(family: str, tmp_path: Path) -> None:
     merged = MergedRuntime(library, "BF16")
     inputs, found = inputs_of(library, 4), []
     operator = next(place.key for place in whole.bases["base"].places.values() if place.kind == "linear")
-    spot = Elements(np.array([3]), np.array([0.5], np.float32))
+    spot = Elements(np.array([3]), np.array([5.0], np.float32))
     tasks = {"groups": random_residual(whole, 1, 0.5), "element": Residual({operator: spot})}
     for runtime in (whole, half, merged):
         for name, residual in tasks.items():
             runtime.load(name, library.recipe(BASE, residual))
-        given = (
-            inputs if runtime is whole else {k: v.bfloat16() if v.is_floating_point() else v for k, v in inputs.items()}
-        )
-        found.append(runtime.features(given, ["groups", "element"] * 2).float())
-    scale = float(found[0].abs().mean())
-    assert float((found[1] - found[0]).abs().mean()) < 0.05 * scale
-    assert float((found[2] - found[0]).abs().mean()) < 0.05 * scale
+        found.append(runtime.features(inputs, ["groups", "element"] * 2).float())
+    plain = Resident(library).features(inputs)
+    for rows in ([0, 2], [1, 3]):
+        changed = float((found[0][rows] - plain[rows]).abs().mean())
+        for other in found[1:]:
+            assert float((other[rows] - found[0][rows]).abs().mean()) < 0.2 * changed
 
 
 def test_large_batches_are_passed_in_parts(vit: Library) -> None:
@@ -195,8 +208,10 @@ def test_what_cannot_be_served_is_refused_with_the_remedy(vit: Library) -> None:
         runtime.features(inputs_of(vit, 1), ["nobody"])
     with pytest.raises(NotFound, match="'nobody'"):
         runtime.unload("nobody")
-    with pytest.raises(InvalidSupport, match="3 rows and 1 names"):
+    with pytest.raises(InvalidSupport, match="3 rows of pixel_values and 1 names"):
         runtime.features(inputs_of(vit, 3), ["nobody"])
+    with pytest.raises(InvalidSupport, match="2 rows of mask and 3 names"):
+        runtime.features({**inputs_of(vit, 3), "mask": torch.ones(2, 1)}, ["nobody"] * 3)
     with pytest.raises(InvalidRecipe, match="no shared delta"):
         runtime.open("gated", {})
     with pytest.raises(InvalidRecipe, match="at least one mixture"):

@@ -16,9 +16,11 @@ Entry = TypeVar("Entry")
 
 def rows_of_tasks(tasks: Sequence[str], inputs: Inputs) -> dict[str, Tensor]:
     """The numbers of the rows of each task, by name, in order of appearance."""
-    n_rows = len(next(iter(inputs.values())))
-    if n_rows != len(tasks) or not n_rows:
-        raise InvalidSupport(f"{n_rows} rows and {len(tasks)} names of tasks: give each row its task, and at least one")
+    for name, tensor in inputs.items():
+        if len(tensor) != len(tasks) or not tasks:
+            raise InvalidSupport(
+                f"{len(tensor)} rows of {name} and {len(tasks)} names of tasks: give each row its task, and at least one"
+            )
     found: dict[str, list[int]] = {}
     for row, task in enumerate(tasks):
         found.setdefault(task, []).append(row)

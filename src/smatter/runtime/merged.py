@@ -33,8 +33,8 @@ class _Entry:
 class MergedRuntime:
     """Tasks as networks of their own. Safe to use from several threads.
 
-    A network whose task was unloaded is used again as soon as no batch is under way with it: composing into memory
-    that is there already is several times faster than into new.
+    One network whose task was unloaded is kept and used again once no batch is under way with it: composing into
+    memory that is there already is several times faster than into new.
 
     Args:
         library: where recipes are composed from.
@@ -44,7 +44,7 @@ class MergedRuntime:
     def __init__(self, library: Library, dtype: str = "F32") -> None:
         self.library, self.dtype = library, dtype
         self._tasks: dict[str, _Entry] = {}
-        self._free: list[Resident] = []
+        self._spare: Resident | None = None
         self._lock = threading.Lock()
 
     @property
@@ -57,7 +57,7 @@ class MergedRuntime:
         """Compose a task's network, then serve it; one of that name is replaced at once."""
         mixture = recipe.mixture_in(self.library.manifest.digests)
         with self._lock:
-            resident = self._free.pop() if self._free else None
+            resident, self._spare = self._spare, None
         if resident is None:
             resident = Resident(self.library, self.dtype, mixture, recipe.residual)
         else:
@@ -101,4 +101,4 @@ class MergedRuntime:
 
     def _recycle(self, entry: _Entry) -> None:
         if entry.is_gone and not entry.n_batches:
-            self._free.append(entry.resident)
+            self._spare = entry.resident

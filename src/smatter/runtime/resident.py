@@ -62,8 +62,14 @@ class Resident:
 
     def features(self, inputs: Inputs) -> Tensor:
         """Features of all rows, (n, d), in bounded memory."""
+        return torch.cat([self.pass_through(part) for part in chunks(inputs)])
+
+    def pass_through(self, inputs: Inputs) -> Tensor:
+        """Features of all rows at once."""
+        dtype = DTYPES[self.dtype]
+        given = {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in inputs.items()}
         with torch.inference_mode():
-            return torch.cat([self.network.features(part) for part in chunks(inputs)])
+            return self.network.features(given)
 
     @cached_property
     def leaves(self) -> dict[str, tuple[nn.Module, str]]:

@@ -74,7 +74,7 @@ class Base:
                 at.setdefault(key, []).append((start, stop, add))
         self._batch.at, self._batch.n_rows = at, len(next(iter(inputs.values())))
         try:
-            return self.resident.features(inputs)
+            return self.resident.pass_through(inputs)
         finally:
             del self._batch.at
 
@@ -92,6 +92,8 @@ class Base:
     def _add(self, place: Place, segments: Sequence[tuple[int, int, Add]], given: Tensor, output: Tensor) -> None:
         if len(output) != self._batch.n_rows:
             raise InvalidResidual(f"{place.key!r} mixes the rows of such a batch: use the merged runtime")
+        if place.row is not None and given.shape[1:] != place.row:
+            raise InvalidResidual(f"{place.key!r} is stretched for inputs of another size: use the merged runtime")
         n_each = 1
         if place.kind == "linear":  # tokens, or pixels, side by side
             n_each = output[0].numel() // output.shape[-1]
