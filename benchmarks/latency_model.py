@@ -25,8 +25,8 @@ from runtime_peers import Network
 from scipy.stats import spearmanr
 from transformers.utils import logging
 
-from smatter.budget.latency import LatencyModel, conformal_factor, fit_costs
-from smatter.devices.measure import MeasureSettings, choose_epsilon, measure_profile, quality, time_stacks, with_bend
+from smatter.budget.latency import LatencyModel, conformal_factor
+from smatter.devices.measure import MeasureSettings, choose_epsilon, fit_model, measure_profile, quality, time_stacks
 from smatter.devices.stacks import REST, Bench, Setting, Stack
 from smatter.devices.timing import Timed, time_cases
 from smatter.devices.unmeasured import micro_costs
@@ -118,7 +118,7 @@ def elements(n_stacks: int, n_rounds: int) -> dict[str, object]:
     n_fitted = n_calibrated = max(20, int(0.9 * n_stacks))
     early, tested = stacks(n_fitted + n_calibrated), stacks(n_stacks)
     ratios = timed(passes(bench, early), max(3, n_rounds // 10)).quantile(0.5)
-    model = with_bend(fit_costs(early[:n_fitted], ratios[:n_fitted], kinds), early[:n_fitted], ratios[:n_fitted])
+    model = fit_model(early[:n_fitted], ratios[:n_fitted], kinds)
     predicted = model.relative(early)
     epsilon = choose_epsilon(predicted[:n_fitted], ratios[:n_fitted], 0.1)
     kappa = conformal_factor(((ratios - epsilon) / predicted)[n_fitted:].tolist(), 0.1)

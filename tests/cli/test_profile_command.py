@@ -37,8 +37,10 @@ def test_measure_then_adjust_and_show(vit: Path, capsys, tmp_path: Path) -> None
     told = run(capsys, vit, "-o", here, "--batch", 2, "--seconds", 1, "--report", page)
     assert told["method"] == "stacks" and told["unit"] == "ms" and told["quality"]["n_tested"] == 40
     assert "<svg" in page.read_text() and json.loads(here.read_text())["base"] == told["base"]
-    careful = run(capsys, vit, "-o", tmp_path / "careful.json", "--batch", 4, "--from", here, "--margin", 2)
-    assert careful["base"] == pytest.approx(2 * told["base"]) and careful["fingerprint"]["batch"] == 4
+    careful = run(
+        capsys, vit, "-o", tmp_path / "careful.json", "--batch", 2, "--threads", 2, "--from", here, "--margin", 2
+    )
+    assert careful["base"] == pytest.approx(2 * told["base"]) and careful["fingerprint"]["threads"] == 2
     corrected = run(capsys, vit, "-o", tmp_path / "corrected.json", "--batch", 4, "--from", here, "--points", 18)
     assert corrected["record"]["corrected_with_points"] == 18
     assert (
@@ -65,11 +67,14 @@ def test_mistakes_are_one_line(vit: Path, capsys, tmp_path: Path) -> None:
     assert "there is no profile" in refused(capsys, vit, "-o", free, "--from", tmp_path / "none.json")
     assert "is not a profile" in refused(capsys, vit, "-o", free, "--from", out)
     assert "cannot both be" in refused(capsys, vit, "-o", free, "--report", free)
-    assert "needs 999 stacks or more" in refused(capsys, vit, "-o", free, "--delta", 0.001)
+    assert "a delta of 0.0099 or more" in refused(capsys, vit, "-o", free, "--delta", 0.001)
     assert "between 0 and 1" in refused(capsys, vit, "-o", free, "--quantile", 2)
     assert "there is no table" in refused(capsys, vit, "-o", free, "--table", tmp_path / "none.json")
     assert "does not exist" in refused(capsys, vit, "-o", tmp_path / "nowhere" / "p.json")
     (tmp_path / "t.json").write_text("{}")
+    assert "leave out --quantile" in refused(capsys, vit, "-o", free, "--from", out, "--margin", 2, "--quantile", 0.9)
+    assert "name it with --from" in refused(capsys, vit, "-o", free, "--points", 20)
+    assert "leave out --method" in refused(capsys, vit, "-o", free, "--table", out, "--method", "bytes")
     assert "leave out --method" in refused(capsys, vit, "-o", free, "--from", out, "--table", tmp_path / "t.json")
     assert "is not a table" in refused(capsys, vit, "-o", free, "--table", tmp_path / "t.json")
     assert "no inputs of length 3" in refused(capsys, vit, "-o", free, "--length", 3)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from small_runtimes import make_library
+from torch import Tensor
 
 from smatter.budget.latency import LatencyModel, ModuleCost
 from smatter.compose.mixture import Mixture
@@ -17,10 +18,10 @@ from smatter.devices.active import active_fractions
 from smatter.devices.choice import TaskLoad, choose_runtime
 from smatter.devices.composing import measure_composing
 from smatter.devices.fingerprint import Fingerprint
-from smatter.devices.measure import MeasureSettings, choose_epsilon, correct_profile, measure_profile, with_bend
+from smatter.devices.measure import MeasureSettings, choose_epsilon, correct_profile, fit_model, measure_profile
 from smatter.devices.profile import Composing, Profile, read_profile, write_profile
 from smatter.devices.stacks import REST, Bench, Setting
-from smatter.devices.timing import Timed, time_cases
+from smatter.devices.timing import LEAST_WIDER, Timed, is_quiet, time_cases
 from smatter.devices.unmeasured import counted_profile, micro_profile, table_profile
 from smatter.errors import InvalidProfile, InvalidSettings, NotFound
 from smatter.library.library import Library
@@ -30,7 +31,7 @@ MLP = "encoder.layer.0.mlp"
 HERE = Fingerprint(device="a", cores=2, capability="b", torch="2", transformers="5", threads=1, batch=8,
                    dtype="F32", length=8, network="0" * 64)  # fmt: skip
 COMPOSING = Composing(fixed=1.0, per_read=0.1, per_byte=0.001, per_correction=0.2, per_corrected_byte=0.002,
-                      module_bytes={MLP: 100, "norm": 10}, off=0.0)  # fmt: skip
+                      packing=2.0, per_packed_byte=0.03, module_bytes={MLP: 100, "norm": 10}, off=0.0)  # fmt: skip
 PROFILE = Profile(unit="ms", method="stacks", fingerprint=HERE, base=10.0, costs={MLP: (0.1, 0.1, 0.1, 0.2, 0.4)},
                   kappa=1.1, epsilon=0.5, rows={1: 3.0, 16: 18.0}, per_task=0.5,
                   composing=COMPOSING)  # fmt: skip
@@ -107,7 +108,7 @@ def test_a_neighbour_that_takes_a_core_is_noticed() -> None:
     neighbour.start()
     timed = time_cases(run(5), [lambda: run(10), lambda: run(20)], 20, np.random.default_rng(0))
     neighbour.join()
-    assert timed.others is not None and timed.others > 0.5 and not timed.is_quiet
+    assert timed.others is not None and timed.others > 0.5 and not is_quiet(timed.others)
 
 
 def test_a_profile_of_a_busy_machine_says_so_and_has_a_wider_bound(
@@ -120,11 +121,23 @@ def test_a_profile_of_a_busy_machine_says_so_and_has_a_wider_bound(
 
     def bound(others: float) -> Profile:
         monkeypatch.setattr(measure, "time_stacks", lambda *_: Timed(ratios, bases, others))
+        monkeypatch.setattr(measure.Neighbours, "cores", lambda _: 0.0)
         return measure_profile(vit, Setting(batch=2), FEW)
 
     quiet, busy = bound(0.01), bound(0.5)
     assert quiet.is_quiet and not busy.is_quiet
     assert busy.kappa == pytest.approx(2 * quiet.kappa)
+    monkeypatch.setattr(measure.Neighbours, "cores", lambda _: 0.7)  # once the stacks have been timed
+    assert measure_profile(vit, Setting(batch=2), FEW).others == 0.7
+
+
+def test_a_steady_neighbour_widens_the_bound_too_and_spare_processors_are_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steady = Timed(np.ones((3, 5)), np.ones(20), 1.0)
+    assert steady.wider_by(1.0) == LEAST_WIDER and steady.wider_by(0.01) == steady.wider_by(None) == 1
+    monkeypatch.setattr("os.cpu_count", lambda: 65)
+    assert is_quiet(10.0) and not is_quiet(20.0)
 
 
 def test_ratios_are_to_the_base_around_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,13 +168,18 @@ def test_what_falls_to_every_task_is_found(bench: Bench, monkeypatch: pytest.Mon
 
 def test_what_bends_is_found_only_where_it_is_there() -> None:
     generator = np.random.default_rng(0)
-    stacks = [{MLP: float(share)} for share in generator.uniform(0.1, 1, 200)]
-    straight = LatencyModel({MLP: ModuleCost(0.1, (0.1, 0.1, 0.2, 0.4))})
-    noise = 0.005 * generator.standard_normal(200)
-    assert with_bend(straight, stacks, straight.relative(stacks) + noise).bend == 0
-    for bend in (-0.3, 0.2):
+    kinds = {f"module {number}": "one" for number in range(4)}
+    stacks = [
+        {module: float(share) for module, share in zip(kinds, generator.uniform(0.1, 1, 4), strict=True)}
+        for _ in range(200)
+    ]
+    straight = LatencyModel(dict.fromkeys(kinds, ModuleCost(0.1, (0.1, 0.1, 0.2, 0.4))))
+    noise = 0.005 * generator.standard_normal(len(stacks))
+    assert fit_model(stacks, straight.relative(stacks) + noise, kinds).bend == 0
+    for bend in (-0.4, 0.2):
         bent = LatencyModel(straight.costs, bend)
-        assert with_bend(straight, stacks, bent.relative(stacks) + noise).bend == pytest.approx(bend, abs=0.03)
+        found = fit_model(stacks, bent.relative(stacks) + noise, kinds)
+        assert found.bend == bend and found.relative(stacks) == pytest.approx(bent.relative(stacks), rel=0.02)
 
 
 def test_an_offset_is_chosen_where_errors_do_not_grow() -> None:
@@ -179,19 +197,21 @@ def test_predictions_bounds_and_rows() -> None:
         PROFILE.predict({"x": 1.0})
 
 
-def test_composing_costs_sum_over_modules(vit: Library, bench: Bench) -> None:
+def test_composing_costs_sum_over_modules(bench: Bench) -> None:
     assert COMPOSING.c_mix(MLP) == pytest.approx(0.2) and COMPOSING.c_res("norm") == pytest.approx(0.22)
     assert COMPOSING.cost({MLP: 2, "norm": 1}, [MLP]) == pytest.approx(1 + 2 * 0.2 + 0.11 + 0.4)
     with pytest.raises(InvalidProfile, match="knows no module"):
         COMPOSING.c_mix("x")
-    found = measure_composing(vit, bench.base.resident, np.random.default_rng(0))
+    assert COMPOSING.packing_cost([MLP]) == pytest.approx(5.0)
+    found = measure_composing(bench, np.random.default_rng(0))
     assert found.cost(dict.fromkeys(found.module_bytes, 2), []) > 0
+    assert found.packing_cost(found.module_bytes) > 0
 
 
 def test_known_costs_of_composing_are_found_again(vit: Library, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = measure_composing(vit, bench.base.resident, np.random.default_rng(0)).module_bytes
+    sizes = measure_composing(bench, np.random.default_rng(0)).module_bytes
     truth = Composing(fixed=2.0, per_read=0.1, per_byte=1e-4, per_correction=0.3, per_corrected_byte=2e-4,
-                      module_bytes=sizes, off=0.0)  # fmt: skip
+                      packing=0.0, per_packed_byte=0.0, module_bytes=sizes, off=0.0)  # fmt: skip
     clock = 0.0
 
     def compose(mixture: Mixture, residual: Residual | None = None) -> None:
@@ -201,8 +221,17 @@ def test_known_costs_of_composing_are_found_again(vit: Library, bench: Bench, mo
         clock += truth.cost(n_sources, corrected) / 1e3
 
     monkeypatch.setattr(bench.base.resident, "compose", compose)
+
+    def packed(values: dict[str, Tensor], *_: object) -> None:
+        nonlocal clock
+        clock += (
+            3.0 + 2e-4 * sum(sizes[module] for module in {vit.partition.module_of(name) for name in values})
+        ) / 1e3
+
     monkeypatch.setattr("smatter.devices.composing.time.perf_counter", lambda: clock)
-    found = measure_composing(vit, bench.base.resident, np.random.default_rng(0))
+    monkeypatch.setattr("smatter.devices.composing.pack", packed)
+    found = measure_composing(bench, np.random.default_rng(0))
+    assert (found.packing, found.per_packed_byte) == pytest.approx((3.0, 2e-4), rel=1e-3)
     for module in sizes:
         assert found.c_mix(module) == pytest.approx(truth.c_mix(module), rel=1e-3)
         assert found.c_res(module) == pytest.approx(truth.c_res(module), rel=1e-3)
@@ -217,6 +246,14 @@ def test_another_device_setting_or_network_is_refused_and_can_be_allowed_for() -
     careful = PROFILE.with_margin(there, 1.5)
     careful.check(there)
     assert careful.bound({})[0] == pytest.approx(1.5 * PROFILE.bound({})[0]) and careful.quality is None
+    assert careful.base_of(1) == pytest.approx(4.5) and careful.composing
+    assert careful.composing.cost({MLP: 2}, []) == pytest.approx(1.5 * COMPOSING.cost({MLP: 2}, []))
+    with pytest.raises(InvalidProfile, match="not for other rows"):
+        PROFILE.with_margin(HERE.model_copy(update={"batch": 4}), 1.5)
+    with pytest.raises(InvalidProfile, match="in mJ cannot"):
+        PROFILE.model_copy(update={"unit": "mJ"}).with_margin(there, 1.5)
+    with pytest.raises(InvalidProfile, match=r"set_num_threads\(1\)"):
+        PROFILE.check(HERE.model_copy(update={"threads": 2}))
     with pytest.raises(InvalidProfile, match="another network"):
         PROFILE.with_margin(HERE.model_copy(update={"network": "1" * 64}), 2.0)
     with pytest.raises(InvalidProfile, match="not between"):
@@ -270,6 +307,11 @@ def test_reading_for_a_library_refuses_what_was_measured_elsewhere(
         write_profile(path, measured.model_copy(update={"fingerprint": other}))
         with pytest.raises(InvalidProfile, match=words):
             read_profile(path, vit)
+    write_profile(path, measured)
+    assert read_profile(path, vit, Setting(batch=2)) == measured
+    for setting, words in ((Setting(batch=3), "batch 2, not 3"), (Setting(batch=2, length=9), "length 8, not 9")):
+        with pytest.raises(InvalidProfile, match=words):
+            read_profile(path, vit, setting)
     with pytest.raises(InvalidProfile, match="for one number of rows only"):
         PROFILE.model_copy(update={"rows": {}}).base_of(3)
 
@@ -353,16 +395,19 @@ def test_the_choice_of_a_runtime_follows_the_load_and_says_why() -> None:
     assert many.shared == pytest.approx(10 + 8 * 2.0 * (0.5 + 0.5 / 8))
     few = choose_runtime(PROFILE, [TaskLoad(8, {MLP: 1.0})])
     assert few.runtime == "merged" and few.merged == 10.0 and "deltas 9" in few.reason
-    cold = choose_runtime(PROFILE, [TaskLoad(8, {MLP: 0.125}, is_loaded=False)])
-    assert cold.runtime == "merged" and "composing 1 networks" in cold.reason
+    cold = choose_runtime(PROFILE, [TaskLoad(8, {MLP: 0.125}, is_merged=False, n_sources=2)])
+    composed = COMPOSING.cost({MLP: 2, "norm": 2}, [MLP])
+    assert cold.merged == pytest.approx(10 + composed) and "composing 1 network " in cold.reason
+    packed = choose_runtime(PROFILE, [TaskLoad(8, {MLP: 0.125}, is_packed=False)] * 2)
+    assert packed.shared == pytest.approx(18 + 2 * 2.0 + 2 * 5.0) and "packing 2 tasks 10" in packed.reason
     with pytest.raises(InvalidSettings, match="at least one task"):
         choose_runtime(PROFILE, [])
     with pytest.raises(InvalidProfile, match="what composing costs"):
-        choose_runtime(PROFILE.model_copy(update={"composing": None}), [TaskLoad(1, {}, is_loaded=False)])
+        choose_runtime(PROFILE.model_copy(update={"composing": None}), [TaskLoad(1, {}, is_merged=False)])
 
 
 def test_settings_that_make_no_sense_are_refused(vit: Library) -> None:
-    with pytest.raises(InvalidSettings, match="99 stacks or more"):
+    with pytest.raises(InvalidSettings, match=r"a delta of 0\.02 or more"):
         MeasureSettings(n_calibrated=50, delta=0.01)
     for wrong in ({"batch": 0}, {"threads": 0}, {"dtype": "F8"}, {"length": 10**9}):
         with pytest.raises(InvalidSettings):

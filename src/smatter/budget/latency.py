@@ -137,6 +137,18 @@ def bent(total: Floats, bend: float) -> Floats:
     return total * (1 + bend * total) if bend >= 0 else total / (1 - bend * total)
 
 
+def unbent(extra: Floats, bend: float) -> Floats:
+    """The sum of costs that `bent` makes this of; not finite where there is none.
+
+    >>> unbent(bent(np.array([0.5, 2.0]), -0.4), -0.4)
+    array([0.5, 2. ])
+    """
+    if bend > 0:
+        return np.asarray((np.sqrt(1 + 4 * bend * extra) - 1) / (2 * bend))
+    left = 1 + bend * extra
+    return np.where(left > 0, extra / np.maximum(left, 1e-12), np.inf)
+
+
 def fit_costs(
     stacks: Sequence[Mapping[str, float]], ratios: Floats, kinds: Mapping[str, str], switches: Collection[str] = ()
 ) -> LatencyModel:
@@ -207,5 +219,5 @@ def conformal_factor(scores: Sequence[float], delta: float) -> float:
     1.3
     """
     ordered = sorted(scores)
-    rank = int(np.ceil((len(ordered) + 1) * (1 - delta)))
+    rank = int(np.ceil(round((len(ordered) + 1) * (1 - delta), 9)))
     return ordered[rank - 1] if 0 < rank <= len(ordered) else float("inf")

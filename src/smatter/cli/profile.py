@@ -43,7 +43,9 @@ def profile(
     delta: Annotated[
         float | None, typer.Option(metavar="SHARE", help="How often a bound may fail; 0.1, or as in --from.")
     ] = None,
-    seconds: Annotated[float, typer.Option(metavar="S", min=1, help="About how long to measure.")] = 90.0,
+    seconds: Annotated[
+        float, typer.Option(metavar="S", min=1, help="How long to measure, about; never below 5 runs of 230 networks.")
+    ] = 90.0,
     method: Annotated[
         Literal["stacks", "micro-benchmarks", "bytes"],
         typer.Option(help="Time whole networks; operators alone, which is quicker and worse; or count bytes."),
@@ -54,7 +56,9 @@ def profile(
     old: Annotated[
         Path | None, typer.Option("--from", metavar="FILE", help="Adjust this profile to where you are now.")
     ] = None,
-    points: Annotated[int, typer.Option(metavar="N", min=8, max=1000, help="Measurements for that.")] = 24,
+    points: Annotated[
+        int | None, typer.Option(metavar="N", min=8, max=1000, help="Networks to measure for that; 24.")
+    ] = None,
     margin: Annotated[
         float | None, typer.Option(metavar="FACTOR", help="Do not measure for that: everything slower by so much.")
     ] = None,
@@ -71,11 +75,17 @@ def profile(
         if report.resolve() == output.resolve():
             raise InvalidSettings(f"profile and page cannot both be {report}: give two names")
         check_new_file(report, replace, lambda: is_page(report), "page of Smatter's")
-    if margin is not None and old is None:
-        raise InvalidSettings("a margin is for an old profile: name it with --from")
+    if old is None and not (margin is None and points is None):
+        raise InvalidSettings("a margin or points are for an old profile: name it with --from")
     if old is not None and (costs is not None or method != "stacks"):
         raise InvalidSettings("--from adjusts what is in the old profile: leave out --method and --table")
+    if costs is not None and method != "stacks":
+        raise InvalidSettings("a table says what everything costs: leave out --method")
+    if margin is not None and not (quantile is None and delta is None and points is None):
+        raise InvalidSettings("with a margin nothing is measured: leave out --quantile, --delta and --points")
     earlier = None if old is None else read_profile(old)
+    if earlier is not None:
+        earlier.check_is_time()
 
     from transformers.utils import logging
 
@@ -101,7 +111,7 @@ def profile(
         else:
             library = open_library(folder)
         if earlier is not None:
-            found = _adjusted(library, setting, settings, earlier, points, margin)
+            found = _adjusted(library, setting, settings, earlier, points or 24, margin)
         elif costs is not None or method != "stacks":
             found = _unmeasured(library, setting, settings, method, costs)
         else:
@@ -112,7 +122,7 @@ def profile(
         write_file(report, page.encode())
     data = {"output": str(output), "report": None if report is None else str(report), **found.model_dump(by_alias=True)}
     show(data, as_json, lambda: _tell(output, report, found))
-    if not found.is_quiet:
+    if found.method == "stacks" and not found.is_quiet and margin is None:
         print(
             f"smatter: the machine was not quiet (others used {found.others or 0:.1f} of its processors), so the bound "
             f"is {found.wider_by - 1:.0%} wider; measure again when it is idle",
@@ -181,16 +191,17 @@ def _tell(output: Path, report: Path | None, found: "Profile") -> None:
         cells = [f"{found.base * (float(model.relative({name: share})[0]) - 1):.3g}" for share in shown]
         costs.append([name, *["-"] * (4 - len(cells)), *cells])
     table(["module", "1/8 active", "1/4", "1/2", f"all ({unit})"], costs)
-    if found.quality:
-        tested = found.quality
+    if tested := found.quality:
         print(
             f"on {tested.n_tested} other networks: {tested.within_10_percent:.0%} within 10 % of the prediction, "
             f"rank correlation {tested.spearman:.2f}"
         )
+    if found.method == "stacks":
+        held = "" if tested is None else f", held for {tested.coverage:.0%}, {tested.slack:.1%} too high in mean"
         print(
             f"at most {found.kappa:.3f} x predicted + {found.epsilon:.3g} {unit} (quantile {found.quantile:g}): "
-            f"promised for {1 - found.delta:.0%}, held for {tested.coverage:.0%}, {tested.slack:.1%} too high in mean"
+            f"promised for {1 - found.delta:.0%}{held}"
         )
-    elif found.method != "stacks":
+    else:
         print(f"costs are not from whole networks ({found.method}): nothing is promised")
     print(f"wrote {output}" + (f" and {report}; open it in a browser" if report else ""))

@@ -11,8 +11,8 @@ from smatter.library.library import Library
 def active_fractions(library: Library, residual: Residual | None) -> Stack:
     """The active fraction of each module that a residual touches, and of each rest.
 
-    A change of low rank is served as its components, but counts here with all the groups that it touches: what a
-    profile says of it is then too high.
+    A group or a rest counts as a whole if any number in it is touched. Single elements, biases alone and changes of low
+    rank are served as such, so what a profile says of them is too high.
     """
     if residual is None:
         return {}

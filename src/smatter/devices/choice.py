@@ -1,7 +1,7 @@
 """Which runtime is cheaper for a load, by a profile, and why.
 
-    shared:  base(n) + sum over tasks t of x_t (p + (1 - p) n_t / m)
-    merged:  sum over tasks t of base(n_t),  and what it takes to compose those that are not in memory
+    shared:  base(n) + sum over tasks t of x_t (p + (1 - p) n_t / m),  and packing those that are not in memory
+    merged:  sum over tasks t of base(n_t),  and composing those that are not in memory
 
 n_t rows of task t make a batch of n. x_t is what the task's deltas take with the m rows of the profile; of that a share
 p falls to every task, however few its rows are, and the rest grows with them.
@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from smatter.devices.profile import Profile
-from smatter.devices.stacks import Stack
+from smatter.devices.profile import Composing, Profile
+from smatter.devices.stacks import REST, Stack
 from smatter.errors import InvalidProfile, InvalidSettings
 
 
@@ -25,16 +25,25 @@ class TaskLoad:
     Args:
         n_rows: its rows.
         active: active fraction of each module, in the shared runtime.
-        is_loaded: whether its merged network would be in memory already.
+        is_packed: whether its deltas would be in memory already, in the shared runtime.
+        is_merged: whether its network would be, in the merged one.
+        n_sources: of its mixture.
     """
 
     n_rows: int
     active: Stack
-    is_loaded: bool = True
+    is_packed: bool = True
+    is_merged: bool = True
+    n_sources: int = 1
 
     def __post_init__(self) -> None:
-        if self.n_rows < 1:
-            raise InvalidSettings("a task of a load needs at least one row")
+        if self.n_rows < 1 or self.n_sources < 1:
+            raise InvalidSettings("a task of a load needs at least one row and one source")
+
+    @property
+    def corrected(self) -> frozenset[str]:
+        """Modules with anything active."""
+        return frozenset(name.removesuffix(REST) for name in self.active)
 
 
 @dataclass(frozen=True)
@@ -62,21 +71,28 @@ def choose_runtime(profile: Profile, tasks: Sequence[TaskLoad]) -> Choice:
     for task in tasks:
         alone = float(profile.predict(task.active)[0]) - profile.base
         deltas += alone * (share + (1 - share) * task.n_rows / profile.fingerprint.batch)
-    base = profile.base_of(n_rows)
-    shared = base + deltas
-    passes = sum(profile.base_of(task.n_rows) for task in tasks)
-    n_new = sum(not task.is_loaded for task in tasks)
-    composing = n_new * _composing(profile) if n_new else 0.0
-    merged = passes + composing
-    parts = [f"{len(tasks)} passes {passes:.3g}"] + ([f"composing {n_new} networks {composing:.3g}"] if n_new else [])
-    reason = f"shared: base {base:.3g} + deltas {deltas:.3g} {profile.unit}; merged: {' + '.join(parts)} {profile.unit}"
-    return Choice("shared" if shared <= merged else "merged", shared, merged, reason)
+    shared = {"base": profile.base_of(n_rows), "deltas": deltas}
+    merged = {_several(len(tasks), "pass", "passes"): sum(profile.base_of(task.n_rows) for task in tasks)}
+    if new := [task for task in tasks if not task.is_packed]:
+        shared[f"packing {_several(len(new), 'task', 'tasks')}"] = sum(
+            _composing(profile).packing_cost(task.corrected) for task in new
+        )
+    if new := [task for task in tasks if not task.is_merged]:
+        costs = _composing(profile)
+        merged[f"composing {_several(len(new), 'network', 'networks')}"] = sum(
+            costs.cost(dict.fromkeys(costs.module_bytes, task.n_sources), task.corrected) for task in new
+        )
+    one, other = sum(shared.values()), sum(merged.values())
+    words = [" + ".join(f"{name} {cost:.3g}" for name, cost in parts.items()) for parts in (shared, merged)]
+    reason = f"shared: {words[0]} {profile.unit}; merged: {words[1]} {profile.unit}"
+    return Choice("shared" if one <= other else "merged", one, other, reason)
 
 
-def _composing(profile: Profile) -> float:
-    """What it takes to compose one network of one source, corrected everywhere."""
-    costs = profile.composing
-    if costs is None or profile.unit != "ms":
+def _several(n: int, one: str, more: str) -> str:
+    return f"{n} {one if n == 1 else more}"
+
+
+def _composing(profile: Profile) -> Composing:
+    if profile.composing is None or profile.unit != "ms":
         raise InvalidProfile("the profile does not say what composing costs: measure one with `smatter profile`")
-    everything = list(costs.module_bytes)
-    return costs.cost(dict.fromkeys(everything, 1), everything)
+    return profile.composing

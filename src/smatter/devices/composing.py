@@ -2,7 +2,8 @@
 
     cost = fixed + sum over modules l of (c_mix_l ||w_l||_0 + c_res_l [D_l != 0])        (multi-source paper, section 9)
 
-A module's costs are a constant and a rate for its bytes; the five numbers are fitted to whole compositions.
+A module's costs are a constant and a rate for its bytes; the five numbers are fitted to whole compositions. A residual
+on a shared base is packed instead of composed: a constant and a rate for the bytes of the modules that it corrects.
 """
 
 from __future__ import annotations
@@ -17,26 +18,24 @@ from scipy.optimize import nnls
 from smatter.compose.mixture import Mixture
 from smatter.compose.residual import Residual
 from smatter.devices.profile import Composing
+from smatter.devices.stacks import Bench
 from smatter.library.library import Library
-from smatter.runtime.resident import Resident
+from smatter.runtime.packing import dense_values, pack
 
-N_CASES, N_ROUNDS = 24, 3
+N_CASES, N_ROUNDS, N_PACKED = 24, 3, 12
 
 
 def measure_composing(
-    library: Library,
-    resident: Resident,
-    generator: np.random.Generator,
-    progress: Callable[[int], None] = lambda _: None,
+    bench: Bench, generator: np.random.Generator, progress: Callable[[int], None] = lambda _: None
 ) -> Composing:
-    """Compose random mixtures and residuals, of which every third is held out.
+    """Compose random mixtures and residuals, of which every third is held out, and pack some residuals.
 
     Args:
-        library: the sources.
-        resident: the network to compose into; in the end it has the base's weights again.
+        bench: the network to compose into; in the end it has the base's weights again.
         generator: of the compositions.
         progress: told each composition.
     """
+    library, resident = bench.library, bench.base.resident
     sizes = {
         module: sum(resident.specs[tensor].n_bytes for tensor in tensors)
         for module, tensors in library.partition.modules.items()
@@ -61,7 +60,31 @@ def measure_composing(
     found = fitted / scale
     off = float(np.median(np.abs(design[is_held] @ found / times[is_held] - 1)))
     names = ("fixed", "per_read", "per_byte", "per_correction", "per_corrected_byte")
-    return Composing(**dict(zip(names, found.tolist(), strict=True)), module_bytes=sizes, off=off)
+    packing, per_packed_byte = _packing(bench, sizes, generator)
+    return Composing(
+        **dict(zip(names, found.tolist(), strict=True)),
+        packing=packing,
+        per_packed_byte=per_packed_byte,
+        module_bytes=sizes,
+        off=off,
+    )
+
+
+def _packing(bench: Bench, sizes: dict[str, int], generator: np.random.Generator) -> tuple[float, float]:
+    """What it takes to pack a residual for a shared base, and for each byte of the modules that it corrects."""
+    runtime, base = bench.runtime, bench.base
+    design, times = [], []
+    for seed in range(N_PACKED):
+        stack = bench.random_stack(generator)
+        residual = bench.residual(stack, seed)
+        begin = time.perf_counter()
+        pack(dense_values(residual, base.places, runtime.specs), base.places, base.tensors)
+        times.append(1e3 * (time.perf_counter() - begin))
+        design.append([1.0, sum(sizes[module] for module in residual.active_modules(bench.library.partition))])
+    scale, relative = np.max(design, axis=0).clip(1e-12), np.array(times)[:, None]
+    fitted, _ = nnls(np.array(design) / scale / relative, np.ones(N_PACKED))
+    fixed, per_byte = fitted / scale
+    return float(fixed), float(per_byte)
 
 
 def _random_composition(

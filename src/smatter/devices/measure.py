@@ -9,24 +9,24 @@ profile says of itself was measured on a third lot.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy.stats import spearmanr
 
-from smatter.budget.latency import Floats, LatencyModel, bent, conformal_factor, fit_costs
+from smatter.budget.latency import Floats, LatencyModel, conformal_factor, fit_costs, unbent
 from smatter.devices.composing import N_CASES, N_ROUNDS, measure_composing
 from smatter.devices.profile import Profile, Quality
 from smatter.devices.stacks import Bench, Setting, Stack
-from smatter.devices.timing import CASES_PER_BASE, Timed, seconds, time_cases, using_threads
+from smatter.devices.timing import CASES_PER_BASE, Neighbours, Timed, is_quiet, seconds, time_cases, using_threads
 from smatter.errors import InvalidSettings
 from smatter.library.library import Library
 
 LEAST_ROUNDS, MOST_ROUNDS, CORRECTING_ROUNDS = 5, 60, 20
 SPLIT_STACKS, SPLIT_ROUNDS = 10, 7
-BENDS = tuple(round(0.02 * number - 0.5, 2) for number in range(51))
+BENDS = (-0.4, -0.2, 0.0, 0.2, 0.4)
 """Tried for what is not additive."""
 
 EPSILONS = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05)
@@ -41,7 +41,7 @@ class MeasureSettings:
         n_fitted: stacks that costs are fitted to.
         n_calibrated: other stacks, that the bound is taken from.
         n_tested: others again, that say what the profile is worth.
-        seconds: about how long it may take; every stack is timed five times at least.
+        seconds: about how long it may take; every stack is timed five times at least, more for high quantiles.
         quantile: of a stack's times that the bound is for.
         delta: how likely a new stack may exceed its bound.
         seed: of the stacks.
@@ -56,11 +56,17 @@ class MeasureSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.n_fitted < 20 or not 0 < self.delta < 1 or not 0 < self.quantile < 1 or not self.seconds > 0:
-            raise InvalidSettings("fit at least 20 stacks, in positive time, with shares between 0 and 1")
+        for name in ("quantile", "delta"):
+            if not 0 < getattr(self, name) < 1:
+                raise InvalidSettings(f"a {name} must be between 0 and 1, not {getattr(self, name):g}")
+        if self.n_fitted < 20 or not self.seconds > 0:
+            raise InvalidSettings("fit at least 20 stacks, in positive time")
         if (self.n_calibrated + 1) * self.delta < 1:
-            needed = int(np.ceil(1 / self.delta)) - 1
-            raise InvalidSettings(f"a bound that fails with probability {self.delta:g} needs {needed} stacks or more")
+            least = 1 / (self.n_calibrated + 1)
+            raise InvalidSettings(
+                f"{self.n_calibrated} stacks give no bound that fails with probability {self.delta:g}: "
+                f"take a delta of {least:.2g} or more"
+            )
 
 
 def measure_profile(
@@ -89,11 +95,10 @@ def _measured(bench: Bench, settings: MeasureSettings, progress: Callable[[float
     calibrated = slice(settings.n_fitted, settings.n_fitted + settings.n_calibrated)
     tested = slice(settings.n_fitted + settings.n_calibrated, None)
     medians, high = timed.quantile(0.5), timed.quantile(settings.quantile)
-    model = fit_costs(stacks[fitted], medians[fitted], bench.kinds, bench.rests)
-    model = with_bend(model, stacks[fitted], medians[fitted])
+    model = fit_model(stacks[fitted], medians[fitted], bench.kinds, bench.rests)
     predicted = model.relative(stacks)
     epsilon = choose_epsilon(predicted[fitted], high[fitted], settings.delta)
-    kappa = timed.unrest * conformal_factor(((high - epsilon) / predicted)[calibrated].tolist(), settings.delta)
+    kappa = conformal_factor(((high - epsilon) / predicted)[calibrated].tolist(), settings.delta)
     base = 1e3 * float(np.median(timed.base_seconds))
     record: dict[str, Any] = {
         "stacks_fitted": settings.n_fitted,
@@ -102,7 +107,8 @@ def _measured(bench: Bench, settings: MeasureSettings, progress: Callable[[float
         "signal_to_noise": timed.signal_to_noise,
         "base_p95_over_p50": timed.base_tail,
     }
-    beside = _beside(bench, base, generator, lambda share: progress(0.1 * share))
+    beside = _beside(bench, base, generator, timed, lambda share: progress(0.1 * share))
+    kappa *= beside["wider_by"]
     return Profile(
         unit="ms",
         method="stacks",
@@ -114,9 +120,6 @@ def _measured(bench: Bench, settings: MeasureSettings, progress: Callable[[float
         kappa=kappa,
         epsilon=epsilon * base,
         delta=settings.delta,
-        others=timed.others,
-        is_quiet=timed.is_quiet,
-        wider_by=timed.unrest,
         **beside,
         quality=quality(predicted[tested], medians[tested], kappa * predicted[tested] + epsilon, high[tested]),
         points=tuple(zip((base * predicted[tested]).tolist(), (base * medians[tested]).tolist(), strict=True)),
@@ -137,25 +140,26 @@ def correct_profile(
     with using_threads(bench.setting.threads):
         generator = np.random.default_rng(1)
         stacks = [bench.random_stack(generator) for _ in range(n_points)]
-        n_runs = n_points * CORRECTING_ROUNDS
-        timed = time_stacks(bench, stacks, CORRECTING_ROUNDS, generator, lambda runs: progress(0.9 * runs / n_runs))
+        n_rounds = max(CORRECTING_ROUNDS, _least_rounds(quantile))
+        n_runs = n_points * n_rounds
+        timed = time_stacks(bench, stacks, n_rounds, generator, lambda runs: progress(0.9 * runs / n_runs))
         base = 1e3 * float(np.median(timed.base_seconds))
         medians, high = base * timed.quantile(0.5), base * timed.quantile(quantile)
         corrected = earlier.corrected(bench.fingerprint, stacks, medians, high, quantile, delta)
-        beside = _beside(bench, corrected.base, generator, lambda share: progress(0.1 * share))
-    return corrected.model_copy(
-        update={"kappa": timed.unrest * corrected.kappa, "others": timed.others, "is_quiet": timed.is_quiet,
-                "wider_by": timed.unrest, **beside}
-    )  # fmt: skip
+        beside = _beside(bench, corrected.base, generator, timed, lambda share: progress(0.1 * share))
+    return corrected.model_copy(update={"kappa": beside["wider_by"] * corrected.kappa, **beside})
 
 
 def _beside(
-    bench: Bench, base: float, generator: np.random.Generator, progress: Callable[[float], None]
+    bench: Bench, base: float, generator: np.random.Generator, timed: Timed, progress: Callable[[float], None]
 ) -> dict[str, Any]:
-    """What else a profile holds: the base with other numbers of rows, batches of several tasks, composing."""
+    """What else a profile holds: other numbers of rows, batches of several tasks, composing, and the neighbours."""
+    watch = Neighbours()
     rows, per_task, steps = time_rows(bench, base), time_split(bench, generator), N_CASES * N_ROUNDS
-    composing = measure_composing(bench.library, bench.base.resident, generator, lambda n: progress(n / steps))
-    return {"rows": rows, "per_task": per_task, "composing": composing}
+    composing = measure_composing(bench, generator, lambda n: progress(n / steps))
+    others = max((each for each in (timed.others, watch.cores()) if each is not None), default=None)
+    neighbours = {"others": others, "is_quiet": is_quiet(others), "wider_by": timed.wider_by(others)}
+    return {"rows": rows, "per_task": per_task, "composing": composing, **neighbours}
 
 
 def time_stacks(
@@ -171,19 +175,25 @@ def time_stacks(
     return time_cases(bench.plain(), cases, n_rounds, generator, progress)
 
 
-def with_bend(model: LatencyModel, stacks: Sequence[Stack], ratios: Floats) -> LatencyModel:
-    """The model with a term for what is not additive, if each half of the stacks gains by what the other half says."""
-    extra = model.relative(stacks) - 1
+def fit_model(
+    stacks: Sequence[Stack], ratios: Floats, kinds: Mapping[str, str], switches: Collection[str] = ()
+) -> LatencyModel:
+    """Costs, with a term for what is not additive where each half of the stacks predicts the other better with it."""
 
-    def error(bend: float, part: slice) -> float:
-        return float((((1 + bent(extra[part], bend)) / ratios[part] - 1) ** 2).sum())
+    def fitted(bend: float, part: slice) -> LatencyModel:
+        straight = 1 + unbent(ratios[part] - 1, bend)
+        return replace(fit_costs(stacks[part], straight, kinds, switches), bend=bend)
 
-    def best(part: slice) -> float:
-        return min(BENDS, key=lambda bend: error(bend, part))
+    def error(bend: float) -> float:
+        if not np.isfinite(unbent(ratios - 1, bend)).all():
+            return float("inf")
+        half = slice(0, len(stacks) // 2), slice(len(stacks) // 2, None)
+        off = [fitted(bend, one).relative(stacks[other]) / ratios[other] - 1 for one, other in (half, half[::-1])]
+        return float((np.concatenate(off) ** 2).sum())
 
-    half = slice(0, len(extra) // 2), slice(len(extra) // 2, None)
-    gains = [error(best(one), other) < 0.95 * error(0.0, other) for one, other in (half, half[::-1])]
-    return replace(model, bend=best(slice(None))) if all(gains) else model
+    errors = {bend: error(bend) for bend in BENDS}
+    best = min(BENDS, key=lambda bend: errors[bend])
+    return fitted(best if errors[best] < 0.95 * errors[0.0] else 0.0, slice(None))
 
 
 def choose_epsilon(predicted: Floats, measured: Floats, delta: float) -> float:
@@ -255,4 +265,10 @@ def _n_rounds(bench: Bench, stacks: Sequence[Stack], settings: MeasureSettings) 
             whole()
         bench.case(stack, number)()
     each = (time.perf_counter() - begin) / len(tried)
-    return int(np.clip(0.85 * settings.seconds / (each * len(stacks)), LEAST_ROUNDS, MOST_ROUNDS))
+    least = _least_rounds(settings.quantile)
+    return int(np.clip(0.85 * settings.seconds / (each * len(stacks)), least, max(least, MOST_ROUNDS)))
+
+
+def _least_rounds(quantile: float) -> int:
+    """Enough that a run above the quantile is to be expected."""
+    return max(LEAST_ROUNDS, int(np.ceil(1 / (1 - quantile))))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from smatter.budget.latency import KNOTS, Floats, LatencyModel, ModuleCost, conformal_factor
 from smatter.devices.fingerprint import Fingerprint, fingerprint
-from smatter.devices.stacks import Stack
+from smatter.devices.stacks import Setting, Stack
 from smatter.errors import InvalidProfile, NotFound, SmatterError
 from smatter.library.headers import read_small_json
 from smatter.library.library import Library
@@ -41,6 +41,8 @@ class Composing(BaseModel):
         per_byte: for each byte of them.
         per_correction: for each module that a residual corrects.
         per_corrected_byte: for each byte of these modules.
+        packing: whatever residual is packed, to be served on a shared base.
+        per_packed_byte: for each byte of the modules that it corrects.
         module_bytes: size of each module.
         off: how far predictions were off on compositions that were not fitted, median share.
     """
@@ -52,6 +54,8 @@ class Composing(BaseModel):
     per_byte: Number
     per_correction: Number
     per_corrected_byte: Number
+    packing: Number
+    per_packed_byte: Number
     module_bytes: dict[str, Annotated[int, Field(ge=0)]]
     off: Number
 
@@ -63,10 +67,20 @@ class Composing(BaseModel):
         """Cost of a module's residual."""
         return self.per_correction + self.per_corrected_byte * self._bytes(module)
 
-    def cost(self, n_sources: dict[str, int], corrected: Sequence[str]) -> float:
+    def cost(self, n_sources: Mapping[str, int], corrected: Iterable[str]) -> float:
         """Time to compose, by how many sources each module mixes and which modules are corrected."""
         mixed = sum(n * self.c_mix(module) for module, n in n_sources.items())
         return self.fixed + mixed + sum(self.c_res(module) for module in corrected)
+
+    def packing_cost(self, corrected: Iterable[str]) -> float:
+        """Time until a task is served on a shared base, by which modules its residual corrects."""
+        return self.packing + self.per_packed_byte * sum(self._bytes(module) for module in corrected)
+
+    def slower(self, factor: float) -> Composing:
+        """The same on a device that is slower by a factor."""
+        kept = {"module_bytes", "off"}
+        times = {name: factor * getattr(self, name) for name in type(self).model_fields.keys() - kept}
+        return self.model_copy(update=times)
 
     def _bytes(self, module: str) -> int:
         if module not in self.module_bytes:
@@ -152,7 +166,9 @@ class Profile(BaseModel):
         return self.base * self.model.relative(active)
 
     def bound(self, active: Stack | Sequence[Stack]) -> Floats:
-        """What the stated quantile of each is at most, with probability 1 - delta."""
+        """What the stated quantile of each is at most, with probability 1 - delta; the prediction where it is exact."""
+        if self.method == "micro-benchmarks":
+            raise InvalidProfile("micro-benchmarks promise nothing: measure whole networks with `smatter profile`")
         return self.kappa * self.predict(active) + self.epsilon
 
     def base_of(self, n_rows: int) -> float:
@@ -169,23 +185,40 @@ class Profile(BaseModel):
 
     def check(self, now: Fingerprint) -> None:
         """Refuse another device, setting or network than was measured."""
+        self.check_network(now)
         if different := self.fingerprint.differences(now):
-            raise InvalidProfile(
-                f"the profile is for {'; '.join(different)}: run `smatter profile` here, or adjust it with --from"
-            )
+            remedy = "run `smatter profile` here, or adjust it with --from"
+            if now.model_copy(update={"threads": self.fingerprint.threads}) == self.fingerprint:
+                remedy = f"call torch.set_num_threads({self.fingerprint.threads}) first, or profile with --threads"
+            raise InvalidProfile(f"the profile is for {'; '.join(different)}: {remedy}")
 
     def check_network(self, now: Fingerprint) -> None:
         """Refuse another network than was measured."""
         if now.network != self.fingerprint.network:
             raise InvalidProfile("the profile is of another network: run `smatter profile` for this one")
 
+    def check_is_time(self) -> None:
+        """Refuse other units than ms."""
+        if self.unit != "ms":
+            raise InvalidProfile(f"a profile in {self.unit} cannot be adjusted to another device: make a new one")
+
     def with_margin(self, now: Fingerprint, factor: float) -> Profile:
-        """For another device or setting of the same network, with everything taken to be slower by a factor."""
+        """For another device with the same network and setting, everything taken to be slower by a factor."""
         self.check_network(now)
+        at = self.fingerprint
+        if (at.batch, at.dtype, at.length) != (now.batch, now.dtype, now.length):
+            raise InvalidProfile("a margin is for another device, not for other rows, lengths or dtypes: measure those")
+        self.check_is_time()
         if not 1 <= factor < 1000:
             raise InvalidProfile(f"a margin of {factor:g} is not between 1 and 1000")
-        changes = {"base": self.base * factor, "epsilon": self.epsilon * factor, "record": {"margin": factor}}
-        return self._elsewhere(now, **changes)
+        return self._elsewhere(
+            now,
+            base=self.base * factor,
+            epsilon=self.epsilon * factor,
+            rows={n_rows: time * factor for n_rows, time in self.rows.items()},
+            composing=self.composing and self.composing.slower(factor),
+            record={"margin": factor},
+        )
 
     def corrected(
         self, now: Fingerprint, stacks: Sequence[Stack], medians: Floats, high: Floats, quantile: float, delta: float
@@ -201,8 +234,7 @@ class Profile(BaseModel):
             quantile, delta: that quantile, and how often the bound may fail.
         """
         self.check_network(now)
-        if self.unit != "ms":
-            raise InvalidProfile(f"a profile in {self.unit} cannot be corrected by measuring ms: make a new one")
+        self.check_is_time()
         needed = max(FEW_POINTS, 2 * (ceil(1 / delta) - 1))
         if len(stacks) < needed:
             raise InvalidProfile(f"{len(stacks)} points are too few to correct a profile: measure {needed} or more")
@@ -258,17 +290,18 @@ def read_checked(path: Path, model: type[Checked], what: str, remedy: str) -> Ch
         raise InvalidProfile(f"{path} is not a {what} ({first_mistake(error)}); {remedy}") from None
 
 
-def read_profile(path: str | Path, library: Library | None = None) -> Profile:
+def read_profile(path: str | Path, library: Library | None = None, setting: Setting | None = None) -> Profile:
     """Open a profile that `write_profile` saved.
 
     Args:
         path: the file.
         library: refuse a profile of another network, of another machine or of another number of torch's threads.
+        setting: refuse one of other rows, lengths or dtypes too.
     """
     profile = read_checked(Path(path), Profile, "profile", "make one with `smatter profile`")
     if library is not None:
         import torch
 
-        at = profile.fingerprint
-        profile.check(fingerprint(library, torch.get_num_threads(), at.batch, at.dtype, at.length))
+        at, like = profile.fingerprint, setting or profile.fingerprint
+        profile.check(fingerprint(library, torch.get_num_threads(), like.batch, like.dtype, like.length or at.length))
     return profile

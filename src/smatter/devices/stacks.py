@@ -8,9 +8,11 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from smatter.backbones.network import Inputs
 from smatter.compose.mixture import Mixture
+from smatter.compose.residual import Residual
 from smatter.devices.fingerprint import Fingerprint, fingerprint
 from smatter.errors import InvalidSettings
 from smatter.library.library import Library
@@ -143,6 +145,18 @@ class Bench:
             if gates.any():
                 far[module] = gates.tolist()
         return self.delta.packed(far)
+
+    def residual(self, stack: Stack, seed: int) -> Residual:
+        """Such a task's groups as a residual."""
+        generator, specs = np.random.default_rng(seed), self.runtime.specs
+        dense: dict[str, NDArray[np.float32]] = {}
+        for module, n_groups in self.n_groups.items():
+            for number in generator.permutation(n_groups)[: round(stack.get(module, 0.0) * n_groups)]:
+                for part in self.runtime.groups[module][number].slices:
+                    if part.tensor in self.base.places:
+                        values = dense.setdefault(part.tensor, np.zeros(specs[part.tensor].shape, np.float32))
+                        values[part.index] = DELTA_SIZE * generator.standard_normal(values[part.index].shape)
+        return Residual(dense=dense)
 
     def random_stack(self, generator: np.random.Generator) -> Stack:
         """Some modules on, in a share that varies, each with a random number of groups; rests likewise."""

@@ -24,7 +24,13 @@ CASES_PER_BASE = 2
 """Runs of cases between two runs of the base."""
 
 BUSY = 0.25
-"""Processors that others may use before a machine is not quiet."""
+"""Share of the processors that are left for others that these may use before a machine is not quiet."""
+
+BUSY_ROUNDS = 0.1
+"""Share of the rounds that may be busier than is said of the whole."""
+
+LEAST_WIDER = 1.1
+"""By what factor a bound is wider at least where others used the machine: one who always does shows in no spread."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,8 @@ class Timed:
     Args:
         ratios: each run of each case over the runs of the base around it, (n_cases, n_rounds).
         base_seconds: of every run of the base.
-        others: processors that other processes used meanwhile; none where the system does not say.
+        others: processors that other processes used in all but a tenth of the rounds; none where the system does not
+            say.
     """
 
     ratios: Floats
@@ -42,19 +49,13 @@ class Timed:
     others: float | None
 
     @property
-    def is_quiet(self) -> bool:
-        """Whether nobody else took much of the machine."""
-        return is_quiet(self.others)
-
-    @property
     def base_tail(self) -> float:
         """The base's p95 over its p50."""
         return float(np.quantile(self.base_seconds, 0.95) / np.median(self.base_seconds))
 
-    @property
-    def unrest(self) -> float:
-        """By what factor the base's own time varied upwards, where others used the machine; else 1."""
-        return 1.0 if self.is_quiet else self.base_tail
+    def wider_by(self, others: float | None) -> float:
+        """The factor by which a bound is wider where others used so much of the machine, else 1."""
+        return 1.0 if is_quiet(others) else max(self.base_tail, LEAST_WIDER)
 
     def quantile(self, q: float) -> Floats:
         """That quantile of each case, in multiples of the base, (n_cases,)."""
@@ -73,8 +74,11 @@ class Timed:
 
 
 def is_quiet(others: float | None) -> bool:
-    """Whether others use so little of the processors, if the system says how much."""
-    return others is None or others <= BUSY
+    """Whether others use so little of the processors that torch leaves them, if the system says how much."""
+    import torch
+
+    left = max(1, (os.cpu_count() or 1) - torch.get_num_threads())
+    return others is None or others <= BUSY * left
 
 
 def time_cases(
@@ -98,8 +102,9 @@ def time_cases(
         case()()
     ratios = np.zeros((len(cases), n_rounds))
     bases: list[float] = []
-    watch = Neighbours()
+    others: list[float | None] = []
     for number in range(n_rounds):
+        watch = Neighbours()
         order = generator.permutation(len(cases))
         chunks = [order[start : start + CASES_PER_BASE].tolist() for start in range(0, len(order), CASES_PER_BASE)]
         ready = [cases[case]() for case in chunks[0]]
@@ -110,7 +115,9 @@ def time_cases(
             bases.append(seconds(base))
             ratios[some, number] = np.array(taken) / ((bases[-2] + bases[-1]) / 2)
             progress(len(some))
-    return Timed(ratios, np.array(bases), watch.cores())
+        others.append(watch.cores())
+    known = [each for each in others if each is not None]
+    return Timed(ratios, np.array(bases), float(np.quantile(known, 1 - BUSY_ROUNDS)) if known else None)
 
 
 def seconds(work: Callable[[], object]) -> float:

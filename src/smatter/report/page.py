@@ -112,7 +112,8 @@ def scatter_chart(
     """Points, both axes on one scale, and lines: factor and offset of each by name."""
     size, left, bottom, top, right = 420, 56, 44, 12, 110
     values = [value for point in points for value in point]
-    low, high = min(values), max(values)
+    middle_x = sorted(across for across, _ in points)[len(points) // 2]
+    low, high = min(values), max(*values, *(factor * middle_x + offset for factor, offset in lines.values()))
     low, high = low - 0.05 * (high - low or 1), high + 0.05 * (high - low or 1)
 
     def place(across: float, up: float) -> tuple[float, float]:
@@ -157,7 +158,7 @@ def bar_chart(
     bars = []
     for index, (name, value) in enumerate(values.items()):
         middle = row * index + row / 2 + 2
-        shown = name if len(name) <= 30 else f"{name[:14]}…{name[-14:]}"
+        shown = name if len(name) <= 30 else f"{name[:4]}…{name[-25:]}"
         bars.append(f'<text x="{left - 8}" y="{middle + 4:.1f}" text-anchor="end">{escape(shown)}</text>')
         bars.append(
             f'<rect x="{left}" y="{middle - thick / 2:.1f}" width="{across(value) - left:.1f}" height="{thick}" '

@@ -36,9 +36,9 @@ def profile_page(profile: Profile) -> str:
     parts.append(
         page.section(
             "What modules cost",
-            "What a module adds with all of its groups active, as a share of the forward pass without any. A rest is "
+            "What a module adds with all of its groups active, as a share of the network without any. A rest is "
             "what lies outside of groups: norms, convolutions, biases.",
-            page.bar_chart(totals, "share of the base's time", most=max(*totals.values(), 1e-9)),
+            page.bar_chart(totals, "share of the base", most=max(*totals.values(), 1e-9)),
         )
     )
     if profile.composing:

@@ -16,10 +16,12 @@ Entry = TypeVar("Entry")
 
 def rows_of_tasks(tasks: Sequence[str], inputs: Inputs) -> dict[str, Tensor]:
     """The numbers of the rows of each task, by name, in order of appearance."""
-    for name, tensor in inputs.items():
-        if len(tensor) != len(tasks) or not tasks:
+    if not isinstance(inputs, Mapping) or not all(isinstance(each, Tensor) for each in inputs.values()):
+        raise InvalidSupport('inputs must be the tensors of a forward pass by name, {"pixel_values": ...}')
+    for name, each in inputs.items():
+        if len(each) != len(tasks) or not tasks:
             raise InvalidSupport(
-                f"{len(tensor)} rows of {name} and {len(tasks)} names of tasks: give each row its task, and at least one"
+                f"{len(each)} rows of {name} and {len(tasks)} names of tasks: give each row its task, and at least one"
             )
     found: dict[str, list[int]] = {}
     for row, task in enumerate(tasks):

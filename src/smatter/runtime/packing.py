@@ -77,11 +77,12 @@ def linear_terms(weight: Tensor | None, bias: Tensor | None, is_transposed: bool
     terms: list[Term] = []
     if weight is not None:
         matrix = weight.T if is_transposed else weight
-        rows, columns = ((matrix != 0).any(dim=axis).nonzero().flatten() for axis in (1, 0))
+        mask = matrix != 0
+        rows, columns = (mask.any(dim=axis).nonzero().flatten() for axis in (1, 0))
         n_out, n_in = matrix.shape
         costs = {"rows": len(rows) * n_in, "columns": len(columns) * n_out}
         if dtype == torch.float32:  # torch has no product of sparse matrices in less
-            costs["elements"] = ELEMENT_COST * int(matrix.count_nonzero())
+            costs["elements"] = ELEMENT_COST * int(mask.sum())
         form = min(costs, key=lambda form: costs[form])
         largest = min(LARGEST_RANK, costs[form] // (n_in + n_out))
         corner = matrix[rows[: largest + 1]][:, columns[: largest + 1]]

@@ -13,6 +13,7 @@ from smatter.compose.arena import Arena
 from smatter.compose.mixture import Mixture
 from smatter.compose.plan import make_plan
 from smatter.compose.residual import Residual
+from smatter.errors import InvalidSettings
 from smatter.library.library import Library
 from smatter.records import TensorSpec
 
@@ -35,6 +36,8 @@ class Resident:
     def __init__(
         self, library: Library, dtype: str = "F32", mixture: Mixture | None = None, residual: Residual | None = None
     ) -> None:
+        if dtype not in DTYPES:
+            raise InvalidSettings(f"unknown dtype {dtype!r}: use {' or '.join(DTYPES)}")
         library.verify()
         self.library, self.dtype = library, dtype
         self.specs = {
