@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from itertools import islice
 
 from common import (
     PLAIN_PROCESS,
@@ -36,13 +37,14 @@ os.environ |= PLAIN_PROCESS
 import numpy as np
 import torch
 from runtime_memory import SMALL_FRACTION, load_tasks
-from runtime_peers import BASE, SIZES, TARGETS, Network, PeftRuntime, lora_rank
+from runtime_peers import BASE, SIZES, TARGETS, Network, PeftRuntime, how_much, lora_rank
 from transformers.utils import logging
 
 from smatter.backbones.network import Inputs
+from smatter.compose.recipe import Recipe
 from smatter.compose.residual import Residual
 from smatter.devices.choice import TaskLoad, choose_runtime
-from smatter.devices.measure import MeasureSettings, measure_profile
+from smatter.devices.measure import measure_profile
 from smatter.devices.stacks import Setting
 from smatter.runtime.merged import MergedRuntime
 from smatter.runtime.resident import Resident
@@ -84,9 +86,10 @@ def timed_rows(network: Network, rounds: int, n_tasks_of: tuple[int, ...], fract
             cases = {name: partial(runtime.features, inputs, names) for name, runtime in runtimes.items()}
             cases["ceiling"] = partial(network.plain.features, inputs)
             difference = float((cases["shared"]() - cases["merged"]()).abs().max())
-            timings = interleave(cases, rounds)
+            timings = interleave(cases, min(rounds, max(10, rounds * LEAST_ROWS // n_rows)))
             row = {"network": network.size, "tasks": n_tasks, "rows": n_rows, "active": fraction,
                    "operators": n_operators / max(n_tasks_of), "rank": ranks["all"][0], "parameters_off": off,
+                   "peft_on_mlp_parameters_off": n_ours / max(n_tasks_of) / ranks["mlp"][1] - 1,
                    "difference": difference, "ceiling_ms": 1e3 * timings.median("ceiling")}  # fmt: skip
             for case in runtimes:
                 row |= _faster(timings.ratio(case, "ceiling"), case.replace(" ", "_"))
@@ -138,26 +141,34 @@ def resident_rows(network: Network, rounds: int, n_resident: int) -> Rows:
 
 
 def compose_and_pass(
-    merged: MergedRuntime, spare: Resident, new: list[Residual | None], inputs: Inputs, names: list[str]
+    merged: MergedRuntime, spare: Resident, new: dict[str, Recipe], inputs: Inputs, names: list[str]
 ) -> object:
     """Networks that are not there yet are composed first, into memory that is there already."""
-    for residual in new:
-        spare.compose(BASE, residual)
+    for recipe in new.values():
+        spare.compose(BASE, recipe.residual)
     return merged.features(inputs, names)
+
+
+def pack_and_pass(shared: SharedRuntime, new: dict[str, Recipe], inputs: Inputs, names: list[str]) -> object:
+    """Tasks that are not there yet are packed first."""
+    for task, recipe in new.items():
+        shared.load(task, recipe)
+    return shared.features(inputs, names)
 
 
 def rule_rows(network: Network, rounds: int, n_loads: int, seconds: float) -> Rows:
     """Random loads: what the rule says, from a profile, and what is faster when both are timed."""
-    profile = measure_profile(network.library, Setting(), MeasureSettings(seconds=seconds))
+    profile = measure_profile(network.library, Setting(), how_much(seconds))
     generator, rows = np.random.default_rng(5), []
     shared, merged = SharedRuntime(network.library, {"base": BASE}), MergedRuntime(network.library)
     spare = Resident(network.library)
     with stage("loads", n_loads) as tick:
         for load in range(n_loads):
             n_tasks, each = int(2 ** generator.uniform(0, 5)), int(2 ** generator.uniform(0, 4))
-            share, n_new = float(10 ** generator.uniform(-1.7, -0.2)), 0
-            if generator.random() < 0.3:
-                n_new = int(generator.integers(1, n_tasks + 1))
+            share, n_composed, n_packed = float(10 ** generator.uniform(-1.7, -0.2)), 0, 0
+            if generator.random() < 0.3:  # some tasks are new to the merged runtime, or to both
+                n_composed = int(generator.integers(1, n_tasks + 1))
+                n_packed = n_composed if generator.random() < 0.5 else 0
             names, loads, recipes = [], [], {}
             for number in range(n_tasks):
                 gates = network.gates(int(share * network.n_linear), 1000 * load + number)
@@ -165,19 +176,19 @@ def rule_rows(network: Network, rounds: int, n_loads: int, seconds: float) -> Ro
                 shared.load(f"task {number}", recipe)
                 merged.load(f"task {number}", recipe)
                 active = {module: sum(own[:-1]) / (len(own) - 1) for module, own in gates.items()}
-                loads.append(TaskLoad(each, active, is_loaded=number >= n_new))
+                loads.append(TaskLoad(each, active, is_packed=number >= n_packed, is_merged=number >= n_composed))
                 names += [f"task {number}"] * each
             inputs = network.inputs(len(names))
-            new = [recipes[f"task {number}"].residual for number in range(n_new)]
+            composed, packed = (dict(islice(recipes.items(), n)) for n in (n_composed, n_packed))
             cases = {
-                "shared": partial(shared.features, inputs, names),
-                "merged": partial(compose_and_pass, merged, spare, new, inputs, names),
+                "shared": partial(pack_and_pass, shared, packed, inputs, names),
+                "merged": partial(compose_and_pass, merged, spare, composed, inputs, names),
             }
             timings = interleave(cases, max(rounds, min(5 * rounds, ROWS_TIMED // len(names))))
             choice, ratio = choose_runtime(profile, loads), timings.ratio("merged", "shared").median
             rows.append(
-                {"network": network.size, "tasks": n_tasks, "rows_each": each, "active": share, "to_compose": n_new,
-                 "says": choice.runtime,
+                {"network": network.size, "tasks": n_tasks, "rows_each": each, "active": share,
+                 "to_compose": n_composed, "to_pack": n_packed, "says": choice.runtime,
                  "predicted_merged_over_shared": choice.merged / choice.shared, "merged_over_shared": ratio,
                  "is_right": bool((ratio >= 1) == (choice.runtime == "shared")),
                  "lost": max(0.0, ratio - 1 if choice.runtime == "merged" else 1 / ratio - 1)}

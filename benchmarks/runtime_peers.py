@@ -14,6 +14,7 @@ from smatter.backbones.network import Inputs
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
 from smatter.compose.residual import Residual
+from smatter.devices.measure import MeasureSettings
 from smatter.devices.sample import sample_network
 from smatter.library.edit import init_library
 from smatter.library.library import Library, open_library
@@ -37,6 +38,13 @@ TARGETS = {
 
 N_TOKENS = 32
 BASE = Mixture.of({"base": 1.0})
+
+
+def how_much(seconds: float, quantile: float = 0.5) -> MeasureSettings:
+    """How a profile is measured: as `smatter profile` does it, or a little of everything where there is no time."""
+    if seconds >= 30:
+        return MeasureSettings(seconds=seconds, quantile=quantile)
+    return MeasureSettings(n_fitted=20, n_calibrated=9, n_tested=5, seconds=seconds, quantile=quantile)
 
 
 class Network:

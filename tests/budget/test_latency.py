@@ -27,6 +27,34 @@ def test_costs_are_exact_at_knots_off_and_between() -> None:
     assert values == pytest.approx([0, 0.5, 1.5, 3.5, 3.5, 7.5, 5.5], abs=1e-6)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_few_stacks_leave_no_cost_to_chance(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    kinds = {f"{layer}.{kind}": kind for layer in range(6) for kind in ("mlp", "norm")}
+    truth = LatencyModel(
+        {
+            module: ModuleCost(0.004, (0.0,) * 4) if kind == "norm" else ModuleCost(0.002, (0.01, 0.01, 0.02, 0.06))
+            for module, kind in kinds.items()
+        }
+    )
+
+    def stacks(n: int, reach: float) -> list[dict[str, float]]:
+        return [
+            {
+                module: 1.0 if kind == "norm" else reach * generator.random()
+                for module, kind in kinds.items()
+                if generator.random() < 0.5
+            }
+            for _ in range(n)
+        ]
+
+    few, new = stacks(20, 0.52), stacks(100, 1.0)  # hardly any of the few is beyond the last knot but one
+    ratios = truth.relative(few) * (1 + 0.02 * generator.standard_normal(20))
+    found = fit_costs(few, ratios, kinds, {module for module, kind in kinds.items() if kind == "norm"})
+    assert all(found.costs[module].rises == (0.0,) * 4 for module, kind in kinds.items() if kind == "norm")
+    assert found.relative(new) == pytest.approx(truth.relative(new), rel=0.15)
+
+
 @pytest.mark.parametrize("noise", [0.0, 0.01])
 def test_costs_that_are_known_are_found_again(noise: float) -> None:
     truth = LatencyModel(COSTS)

@@ -30,6 +30,9 @@ KNOTS = (0.0, 0.125, 0.25, 0.5, 1.0)
 PULLS = (1.0, 10.0, 100.0, 1000.0)
 """How strongly modules of a kind may be pulled together: as so many measurements that say they are alike."""
 
+STRAIGHT = 0.1
+"""So much of a measurement is that costs of a kind rise evenly: it matters where hardly any stack reaches."""
+
 N_FOLDS, NO_WORSE = 5, 1.04
 """Of the pulls whose squared error is about the least, the strongest is taken."""
 
@@ -184,7 +187,8 @@ def fit_costs(
 def _costs_alike(reach: Floats, ratios: Floats, kinds: Mapping[str, str], pull: float) -> Floats:
     """Costs of modules, none negative, each pulled to that of its kind; (n_modules, len(KNOTS)).
 
-        minimise |reach x / ratios - (ratios - 1) / ratios|^2 + pull |x - x_kind|^2      over x >= 0, x_kind >= 0
+        minimise |reach x / ratios - (ratios - 1) / ratios|^2 + pull |x - x_kind|^2 + straight |kinks of x_kind|^2
+        over x >= 0, x_kind >= 0
 
     Errors are relative, since a run that takes twice as long varies twice as much; pulls are in measurements.
     """
@@ -193,9 +197,30 @@ def _costs_alike(reach: Floats, ratios: Floats, kinds: Mapping[str, str], pull: 
     of_kind = np.kron([[float(kind == name) for name in names] for kind in kinds.values()], np.eye(n_numbers))
     own = (reach / ratios[:, None, None]).reshape(n_stacks, -1)
     weights = np.sqrt(pull * (own**2).mean(axis=0) + 1e-12)
-    system = np.block([[own, np.zeros((n_stacks, of_kind.shape[1]))], [np.diag(weights), -weights[:, None] * of_kind]])
-    found, _ = nnls(system, np.concatenate([(ratios - 1) / ratios, np.zeros(len(weights))]))
-    return np.asarray(found[: len(weights)].reshape(n_modules, n_numbers))
+    straight = np.sqrt(STRAIGHT) * np.kron(np.eye(len(names)), _straight())
+    system = np.block(
+        [
+            [own, np.zeros((n_stacks, of_kind.shape[1]))],
+            [np.diag(weights), -weights[:, None] * of_kind],
+            [np.zeros((len(straight), len(weights))), straight],
+        ]
+    )
+    target = np.concatenate([(ratios - 1) / ratios, np.zeros(len(weights) + len(straight))])
+    reached = (of_kind.T @ (own != 0).any(axis=0)).reshape(len(names), n_numbers) > 0
+    rises = reached[:, 1:].any(axis=1, keepdims=True)  # not of a switch, nor of what is never on
+    used = (reached | rises).flatten()
+    solved = np.concatenate([of_kind @ used > 0, used])
+    found = np.zeros(len(solved))
+    found[solved], _ = nnls(system[:, solved], target)
+    return found[: len(weights)].reshape(n_modules, n_numbers)
+
+
+def _straight() -> Floats:
+    """What each rise of a cost is above the one before it, for its width; (len(KNOTS) - 2, len(KNOTS))."""
+    widths, rows = np.diff(KNOTS), np.zeros((len(KNOTS) - 2, len(KNOTS)))
+    for row in range(len(rows)):
+        rows[row, row + 1 : row + 3] = -widths[row + 1] / widths[row], 1.0
+    return rows
 
 
 def fit_alone(active: Floats, shares: Floats) -> ModuleCost:

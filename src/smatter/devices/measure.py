@@ -29,6 +29,9 @@ SPLIT_STACKS, SPLIT_ROUNDS = 10, 7
 BENDS = (-0.4, -0.2, 0.0, 0.2, 0.4)
 """Tried for what is not additive."""
 
+CLEAR = 3.0
+"""Standard errors by which such a term must lower squared errors."""
+
 EPSILONS = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05)
 """Tried for epsilon, in shares of the base's time."""
 
@@ -184,16 +187,18 @@ def fit_model(
         straight = 1 + unbent(ratios[part] - 1, bend)
         return replace(fit_costs(stacks[part], straight, kinds, switches), bend=bend)
 
-    def error(bend: float) -> float:
+    def errors(bend: float) -> Floats:
         if not np.isfinite(unbent(ratios - 1, bend)).all():
-            return float("inf")
+            return np.full(len(stacks), np.inf)
         half = slice(0, len(stacks) // 2), slice(len(stacks) // 2, None)
-        off = [fitted(bend, one).relative(stacks[other]) / ratios[other] - 1 for one, other in (half, half[::-1])]
-        return float((np.concatenate(off) ** 2).sum())
+        off = [fitted(bend, one).relative(stacks[other]) / ratios[other] - 1 for one, other in (half[::-1], half)]
+        return np.concatenate(off) ** 2
 
-    errors = {bend: error(bend) for bend in BENDS}
-    best = min(BENDS, key=lambda bend: errors[bend])
-    return fitted(best if errors[best] < 0.95 * errors[0.0] else 0.0, slice(None))
+    found = {bend: errors(bend) for bend in BENDS}
+    best = min(BENDS, key=lambda bend: found[bend].sum())
+    gain = found[0.0] - found[best]
+    is_real = gain.mean() > CLEAR * gain.std() / np.sqrt(len(gain))
+    return fitted(best if is_real else 0.0, slice(None))
 
 
 def choose_epsilon(predicted: Floats, measured: Floats, delta: float) -> float:
