@@ -19,6 +19,7 @@ _HOMES = {
     "Arena": "smatter.compose.arena",
     "MergedRuntime": "smatter.runtime.merged",
     "ModeSettings": "smatter.adaptation.modes",
+    "RankComponents": "smatter.runtime.units",
     "SharedRuntime": "smatter.runtime.shared",
     "SmatterError": "smatter.errors",
     "SolverSettings": "smatter.adaptation.solver",

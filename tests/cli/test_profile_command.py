@@ -56,6 +56,8 @@ def test_other_units(vit: Path, capsys, tmp_path: Path) -> None:
     table = tmp_path / "energy.json"
     table.write_text(json.dumps({"unit": "mJ", "base": 10, "modules": {MLP: [1, 1, 1, 2, 3]}}))
     assert run(capsys, vit, "-o", tmp_path / "mj.json", "--table", table)["unit"] == "mJ"
+    ranks = run(capsys, vit, "-o", tmp_path / "ranks.json", "--method", "bytes", "--rank", 4)
+    assert ranks["fingerprint"]["rank"] == 4 and "encoder.layer.0.intermediate.dense.weight" in ranks["costs"]
 
 
 def test_mistakes_are_one_line(vit: Path, capsys, tmp_path: Path) -> None:

@@ -79,6 +79,22 @@ def test_every_family_can_be_profiled(family: str, tmp_path: Path) -> None:
     assert profile.predict(stack)[0] > 1.01 * profile.base  # all groups at once are not free
 
 
+def test_rank_components_can_be_profiled(vit: Library, tmp_path: Path) -> None:
+    bench = Bench(vit, Setting(batch=2, rank=4))
+    operators = [place for place in bench.base.places.values() if place.kind == "linear"]
+    assert len(bench.kinds) == len(set(operators)) and set(bench.n_groups.values()) == {4} and not bench.rests
+    operator = "encoder.layer.0.intermediate.dense.weight"
+    n_bytes = {share: bench.deltas({operator: share}, 0).n_bytes for share in (0.25, 1.0)}
+    assert n_bytes[1.0] == 4 * n_bytes[0.25] == 4 * 4 * (16 + 40)
+    assert np.linalg.matrix_rank(bench.residual({operator: 0.5}, 0).dense[operator]) == 2
+    profile = measure_profile(vit, Setting(batch=2, rank=4), FEW)
+    assert profile.predict({operator: 1.0})[0] >= profile.base and profile.fingerprint.rank == 4
+    write_profile(tmp_path / "p.json", profile)
+    assert read_profile(tmp_path / "p.json", vit, Setting(batch=2, rank=4)) == profile
+    with pytest.raises(InvalidProfile, match="of other units"):
+        read_profile(tmp_path / "p.json", vit, Setting(batch=2))
+
+
 def test_half_precision_can_be_profiled(vit: Library) -> None:
     bench = Bench(vit, Setting(batch=2, dtype="BF16"))
     bench.case({MLP: 1.0, MLP + REST: 1.0}, 0)()
@@ -409,6 +425,6 @@ def test_the_choice_of_a_runtime_follows_the_load_and_says_why() -> None:
 def test_settings_that_make_no_sense_are_refused(vit: Library) -> None:
     with pytest.raises(InvalidSettings, match=r"a delta of 0\.02 or more"):
         MeasureSettings(n_calibrated=50, delta=0.01)
-    for wrong in ({"batch": 0}, {"threads": 0}, {"dtype": "F8"}, {"length": 10**9}):
+    for wrong in ({"batch": 0}, {"threads": 0}, {"dtype": "F8"}, {"length": 10**9}, {"rank": 0}):
         with pytest.raises(InvalidSettings):
             Setting(**wrong)

@@ -19,6 +19,7 @@ from smatter.runtime.merged import MergedRuntime
 from smatter.runtime.packing import dense_values, pack
 from smatter.runtime.resident import Resident
 from smatter.runtime.shared import SharedRuntime
+from smatter.runtime.units import RankComponents
 
 BASE = Mixture.of({"s0": 1.0})
 HALF = Mixture.of({"s0": 0.5, "s1": 0.5})
@@ -129,6 +130,49 @@ def test_gates_open_units_of_a_shared_delta(library: Library) -> None:
     assert runtime.n_bytes("base") < bare.n_bytes("base") / 3
     packed, base = runtime.shared["half"].packed(far), runtime.bases["half"]
     torch.testing.assert_close(base.features(inputs, [(0, 4, packed)])[[0, 2]], ours[[0, 2]], atol=1e-5, rtol=1e-5)
+
+
+def test_gates_open_rank_components_of_a_shared_delta(library: Library) -> None:
+    bare, rank = SharedRuntime(library, {"base": BASE}), 3
+    (base,), generator = bare.bases.values(), torch.Generator().manual_seed(0)
+    factors, far, dense = {}, {}, {}
+    for disk, place in base.places.items():
+        if place.kind == "linear" and disk == place.key:
+            n_out, n_in = base.tensors[disk].T.shape if place.is_transposed else base.tensors[disk].shape
+            factors[disk] = torch.randn(n_out, rank, generator=generator), torch.randn(rank, n_in, generator=generator)
+            far[disk] = (0.1 * torch.randint(0, 3, (rank,), generator=generator)).tolist()
+            change = factors[disk][0] * torch.tensor(far[disk]) @ factors[disk][1]
+            dense[disk] = (change.T if place.is_transposed else change).contiguous().numpy()
+    runtime = SharedRuntime(library, {"base": BASE}, shared=RankComponents(factors))
+    runtime.open("gated", far)
+    runtime.open("closed", {})
+    inputs, residual = inputs_of(library, 4), Residual(dense=dense)
+    found = runtime.features(inputs, ["gated", "closed", "gated", "closed"])
+    torch.testing.assert_close(found[[0, 2]], alone(library, BASE, residual, inputs)[[0, 2]], atol=2e-4, rtol=1e-4)
+    torch.testing.assert_close(found[[1, 3]], alone(library, BASE, None, inputs)[[1, 3]], atol=1e-5, rtol=1e-5)
+    packed = runtime.bases["base"].features(inputs, [(0, 4, runtime.shared["base"].packed(far))])
+    torch.testing.assert_close(packed[[0, 2]], found[[0, 2]], atol=2e-4, rtol=1e-4)
+    assert 0 < runtime.n_bytes("gated") <= 24 * rank * len(factors)
+
+
+def test_rank_components_that_fit_nowhere_are_refused(vit: Library) -> None:
+    name = "encoder.layer.0.intermediate.dense.weight"
+    left, right = torch.ones(40, 2), torch.ones(2, 16)
+    for factors, words in (
+        ({}, "at least one operator"),
+        ({name: (left, right.T)}, "are not B"),
+        ({name: (left * float("nan"), right)}, "NaN"),
+    ):
+        with pytest.raises(InvalidResidual, match=words):
+            RankComponents(factors)
+    for disk, words in (("nowhere", "no linear operator 'nowhere'"), ("layernorm.weight", "no linear operator")):
+        with pytest.raises(InvalidResidual, match=words):
+            SharedRuntime(vit, {"base": BASE}, shared=RankComponents({disk: (left, right)}))
+    with pytest.raises(InvalidResidual, match="make 16 x 40, not"):
+        SharedRuntime(vit, {"base": BASE}, shared=RankComponents({name: (right.T, left.T)}))
+    runtime = SharedRuntime(vit, {"base": BASE}, shared=RankComponents({name: (left, right)}))
+    with pytest.raises(InvalidResidual, match="has 2 units, not 3"):
+        runtime.open("task", {name: [1.0, 0.0, 1.0]})
 
 
 @pytest.mark.parametrize("family", ["vit", "llama", "convnext"])

@@ -37,6 +37,10 @@ def profile(
         int | None,
         typer.Option(metavar="N", min=1, max=100_000, help="Tokens (32), or a picture's side (the network's own)."),
     ] = None,
+    rank: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, max=4096, help="Units are N rank components of each operator, not groups."),
+    ] = None,
     quantile: Annotated[
         float | None, typer.Option(metavar="Q", help="Of the times, that a bound is for; 0.5, or as in --from.")
     ] = None,
@@ -97,7 +101,7 @@ def profile(
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    setting, like = Setting(threads, batch, dtype, length), earlier or MeasureSettings()
+    setting, like = Setting(threads, batch, dtype, length, rank), earlier or MeasureSettings()
     settings = MeasureSettings(
         seconds=seconds,
         quantile=like.quantile if quantile is None else quantile,

@@ -28,6 +28,7 @@ class Fingerprint(BaseModel):
         batch: rows of a forward pass.
         dtype: of weights and computing.
         length: tokens of a text, or the side of a picture.
+        rank: of each operator's delta, where rank components are the units; else none, and groups are.
         network: digest of config and modules.
     """
 
@@ -42,6 +43,7 @@ class Fingerprint(BaseModel):
     batch: int = Field(ge=1)
     dtype: str = Label
     length: int = Field(ge=1)
+    rank: int | None = Field(default=None, ge=1)
     network: str = Field(pattern="^[0-9a-f]{64}$")
 
     def differences(self, other: Fingerprint) -> list[str]:
@@ -50,7 +52,9 @@ class Fingerprint(BaseModel):
         return [f"{name} {ours[name]}, not {theirs[name]}" for name in ours if ours[name] != theirs[name]]
 
 
-def fingerprint(library: Library, threads: int, batch: int, dtype: str, length: int) -> Fingerprint:
+def fingerprint(
+    library: Library, threads: int, batch: int, dtype: str, length: int, rank: int | None = None
+) -> Fingerprint:
     """Of this machine, in a setting."""
     import torch
 
@@ -66,6 +70,7 @@ def fingerprint(library: Library, threads: int, batch: int, dtype: str, length: 
         batch=batch,
         dtype=dtype,
         length=length,
+        rank=rank,
         network=hashlib.sha256(network.encode()).hexdigest(),
     )
 

@@ -193,9 +193,11 @@ class Profile(BaseModel):
             raise InvalidProfile(f"the profile is for {'; '.join(different)}: {remedy}")
 
     def check_network(self, now: Fingerprint) -> None:
-        """Refuse another network than was measured."""
+        """Refuse another network, or other units of it, than was measured."""
         if now.network != self.fingerprint.network:
             raise InvalidProfile("the profile is of another network: run `smatter profile` for this one")
+        if now.rank != self.fingerprint.rank:
+            raise InvalidProfile("the profile is of other units: run `smatter profile` with the --rank that tasks have")
 
     def check_is_time(self) -> None:
         """Refuse other units than ms."""
@@ -303,5 +305,6 @@ def read_profile(path: str | Path, library: Library | None = None, setting: Sett
         import torch
 
         at, like = profile.fingerprint, setting or profile.fingerprint
-        profile.check(fingerprint(library, torch.get_num_threads(), like.batch, like.dtype, like.length or at.length))
+        length = like.length or at.length
+        profile.check(fingerprint(library, torch.get_num_threads(), like.batch, like.dtype, length, like.rank))
     return profile

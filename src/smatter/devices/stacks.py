@@ -20,6 +20,7 @@ from smatter.runtime.deltas import Deltas
 from smatter.runtime.gates import SharedDelta
 from smatter.runtime.resident import DTYPES
 from smatter.runtime.shared import SharedRuntime
+from smatter.runtime.units import RankComponents, group_units, rank_units
 
 DELTA_SIZE = 1e-3
 """Of the numbers in a delta that is only timed: small, so that nothing overflows, and not zero."""
@@ -40,16 +41,19 @@ class Setting:
         batch: rows of a forward pass.
         dtype: of weights and computing, "F32" or "BF16".
         length: tokens of a text, or the side of a picture; 32, or what the network's config says, by default.
+        rank: rank components that each linear operator's delta has, if these are the units instead of groups.
     """
 
     threads: int = 1
     batch: int = 8
     dtype: str = "F32"
     length: int | None = None
+    rank: int | None = None
 
     def __post_init__(self) -> None:
-        if not (1 <= self.threads <= 1024 and 1 <= self.batch <= 4096 and 1 <= (self.length or 1) <= 100_000):
-            raise InvalidSettings("threads, rows and lengths of a profile must be positive, and not absurd")
+        bounds = {"threads": 1024, "batch": 4096, "length": 100_000, "rank": 4096}
+        if not all(1 <= (1 if (value := getattr(self, name)) is None else value) <= bounds[name] for name in bounds):
+            raise InvalidSettings("threads, rows, lengths and ranks of a profile must be positive, and not absurd")
         if self.dtype not in DTYPES:
             raise InvalidSettings(f"unknown dtype {self.dtype!r}: use {' or '.join(DTYPES)}")
 
@@ -65,15 +69,32 @@ class Bench:
     def __init__(self, library: Library, setting: Setting) -> None:
         self.library, self.setting = library, setting
         self.runtime = SharedRuntime(library, {"base": Mixture.of({library.manifest.base: 1.0})}, setting.dtype)
-        self.base, self.n_groups = self.runtime.bases["base"], {}
+        self.base = self.runtime.bases["base"]
+        self.n_groups: dict[str, int] = {}
+        self.delta = self._of_groups() if setting.rank is None else self._of_ranks(setting.rank)
+        if not self.n_groups:
+            raise InvalidSettings(f"no groups are known in a {library.manifest.architecture}: use the merged runtime")
+        self.inputs = self._inputs()
+        self.length = next(iter(self.inputs.values())).shape[-1]
+
+    def _of_ranks(self, rank: int) -> SharedDelta:
+        generator, factors = torch.Generator().manual_seed(0), {}
+        for disk, place in self.base.places.items():
+            if place.kind == "linear" and disk == place.key:
+                shape = self.base.tensors[disk].shape
+                n_out, n_in = shape[::-1] if place.is_transposed else shape
+                left, right = (torch.randn(side, generator=generator) for side in ((n_out, rank), (rank, n_in)))
+                factors[disk] = DELTA_SIZE * left, right
+                self.n_groups[disk] = rank
+        return SharedDelta(rank_units(RankComponents(factors), self.base.places, self.base.tensors))
+
+    def _of_groups(self) -> SharedDelta:
         in_groups = set()
         for module, groups in self.runtime.groups.items():
             tensors = {part.tensor for group in groups for part in group.slices}
             if any(self.base.places[tensor].kind == "linear" for tensor in tensors & self.base.places.keys()):
                 self.n_groups[module] = len(groups)
                 in_groups |= tensors
-        if not self.n_groups:
-            raise InvalidSettings(f"no groups are known in a {library.manifest.architecture}: use the merged runtime")
         generator = torch.Generator().manual_seed(0)
         values = {
             disk: DELTA_SIZE * torch.randn(self.runtime.specs[disk].shape, generator=generator)
@@ -81,9 +102,8 @@ class Bench:
             # A scale is zero in some networks; a norm that is cut by groups cannot be opened by them.
             if place.kind != "scale" and (place.kind == "linear" or disk not in in_groups)
         }
-        self.delta = SharedDelta(values, self.base.places, self.runtime.groups, library.partition, self.base.tensors)
-        self.inputs = self._inputs()
-        self.length = next(iter(self.inputs.values())).shape[-1]
+        partition = self.library.partition
+        return SharedDelta(group_units(values, self.base.places, self.runtime.groups, partition, self.base.tensors))
 
     def _inputs(self) -> Inputs:
         setting, network = self.setting, self.base.resident.network
@@ -101,12 +121,14 @@ class Bench:
     def fingerprint(self) -> Fingerprint:
         """Of this device, setting and network."""
         setting = self.setting
-        return fingerprint(self.library, setting.threads, setting.batch, setting.dtype, self.length)
+        return fingerprint(self.library, setting.threads, setting.batch, setting.dtype, self.length, setting.rank)
 
     @cached_property
     def kinds(self) -> dict[str, str]:
-        """Of each module and rest: those with tensors of the same shapes are of one kind."""
+        """Of each module and rest, or operator: those with tensors of the same shapes are of one kind."""
         specs, kinds = self.runtime.specs, {}
+        if self.setting.rank is not None:
+            return {disk: str(specs[disk].shape) for disk in self.n_groups}
         for module, tensors in self.library.partition.modules.items():
             if any(tensor in self.base.places for tensor in tensors):
                 kind = "; ".join(str(specs[tensor].shape) for tensor in sorted(tensors))
@@ -138,19 +160,25 @@ class Bench:
         """What such a task adds."""
         generator, far = np.random.default_rng(seed), {}
         for module, n_units in self.delta.n_units.items():
-            gates = np.zeros(n_units)
-            n_active = round(stack.get(module, 0.0) * (n_units - 1))
-            gates[generator.permutation(n_units - 1)[:n_active]] = 1.0
-            gates[-1] = float(stack.get(module + REST, 0.0) > 0)
+            gates, n_groups = np.zeros(n_units), self.n_groups.get(module, 0)
+            gates[generator.permutation(n_groups)[: round(stack.get(module, 0.0) * n_groups)]] = 1.0
+            if n_units > n_groups:
+                gates[-1] = float(stack.get(module + REST, 0.0) > 0)
             if gates.any():
                 far[module] = gates.tolist()
         return self.delta.packed(far)
 
     def residual(self, stack: Stack, seed: int) -> Residual:
-        """Such a task's groups as a residual."""
+        """A task as a residual: such groups, or changes of such ranks."""
         generator, specs = np.random.default_rng(seed), self.runtime.specs
         dense: dict[str, NDArray[np.float32]] = {}
         for module, n_groups in self.n_groups.items():
+            if module in specs:
+                n_active, (n_rows, n_columns) = round(stack.get(module, 0.0) * n_groups), specs[module].shape
+                factors = [generator.standard_normal(side) for side in ((n_rows, n_active), (n_active, n_columns))]
+                if n_active:
+                    dense[module] = (DELTA_SIZE * factors[0] @ factors[1]).astype(np.float32)
+                continue
             for number in generator.permutation(n_groups)[: round(stack.get(module, 0.0) * n_groups)]:
                 for part in self.runtime.groups[module][number].slices:
                     if part.tensor in self.base.places:

@@ -30,6 +30,7 @@ from smatter.runtime.gates import SharedDelta
 from smatter.runtime.packing import dense_values, pack
 from smatter.runtime.places import Place, find_places
 from smatter.runtime.resident import Resident
+from smatter.runtime.units import RankComponents, group_units, rank_units
 
 
 class _Batch(threading.local):
@@ -119,7 +120,7 @@ class SharedRuntime:
         library: where the mixtures come from.
         catalogue: the mixtures, by name; tasks must be on one of them.
         dtype: of weights and computing.
-        shared: a delta of which tasks may open units, if any; see `open`.
+        shared: a delta of which tasks may open units, if any: groups of a residual, or rank components; see `open`.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class SharedRuntime:
         library: Library,
         catalogue: Mapping[str, Mixture],
         dtype: str = "F32",
-        shared: Residual | None = None,
+        shared: Residual | RankComponents | None = None,
     ) -> None:
         if not catalogue:
             raise InvalidRecipe("a catalogue needs at least one mixture: give one")
@@ -137,10 +138,14 @@ class SharedRuntime:
         self.specs = first.resident.specs
         self.groups = find_groups(self.specs, library.base.config, library.partition)
         self.shared: dict[str, SharedDelta] = {}
-        if shared:
+        if isinstance(shared, RankComponents):
+            for name, base in self.bases.items():
+                self.shared[name] = SharedDelta(rank_units(shared, base.places, base.tensors))
+        elif shared:
             values = dense_values(shared, first.places, self.specs)
             for name, base in self.bases.items():
-                self.shared[name] = SharedDelta(values, base.places, self.groups, library.partition, base.tensors)
+                units = group_units(values, base.places, self.groups, library.partition, base.tensors)
+                self.shared[name] = SharedDelta(units)
         self._tasks: dict[str, _Entry] = {}
         self._lock = threading.Lock()
 
@@ -163,7 +168,8 @@ class SharedRuntime:
 
         Args:
             task: its name.
-            far: how far each unit of some modules is open: their groups, then the rest of the module.
+            far: how far each unit of some modules is open: their groups, then the rest of the module; or how far each
+                rank component of some operators is.
             base: a mixture of the catalogue, the first by default.
         """
         name = base or next(iter(self.bases))

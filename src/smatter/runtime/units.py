@@ -1,0 +1,266 @@
+"""Units of a shared delta, that tasks open: groups of a module's parameters, or rank components of an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from smatter.backbones.groups import Group
+from smatter.errors import InvalidResidual
+from smatter.records import Partition
+from smatter.runtime.deltas import Again, Bias, Columns, LowRank, Rows, Scale, Term
+from smatter.runtime.packing import whole_term
+from smatter.runtime.places import Place
+
+Run = tuple[int, int, float]
+"""Units that follow each other and are open equally far: the first, one beyond the last, how far."""
+
+
+def runs_of(far: Sequence[float]) -> tuple[Run, ...]:
+    """How far each unit of a module is open, closed ones included, as runs.
+
+    >>> runs_of([0.0, 0.5, 0.5, 0.0, 1.0])
+    ((1, 3, 0.5), (4, 5, 1.0))
+    """
+    found, start = [], 0
+    for value, same in groupby(far):
+        stop = start + len(list(same))
+        if value:
+            found.append((start, stop, float(value)))
+        start = stop
+    return tuple(found)
+
+
+class Part(Protocol):
+    """What some units do at one place."""
+
+    def add(self, runs: Sequence[Run], inputs: Tensor, outputs: Tensor) -> None:
+        """Add what is open to a module's outputs, in place."""
+        ...
+
+    def packed(self, runs: Sequence[Run]) -> Term | None:
+        """A copy of what is open, if anything is."""
+        ...
+
+
+@dataclass(frozen=True)
+class Units:
+    """All units of a delta.
+
+    Args:
+        n_units: of each module, or of each operator by its weight's name.
+        at: what they do, by module and by the keys of places.
+    """
+
+    n_units: Mapping[str, int]
+    at: Mapping[str, Mapping[str, Sequence[Part]]]
+
+
+@dataclass(frozen=True)
+class RankComponents:
+    """A delta of low rank: to the weight of each of some linear operators is added B diag(open) A.
+
+    Args:
+        factors: B, (n_out, rank), and A, (rank, n_in), by the weight's name on disk, as LoRA has them.
+    """
+
+    factors: Mapping[str, tuple[Tensor, Tensor]]
+
+    def __post_init__(self) -> None:
+        if not self.factors:
+            raise InvalidResidual("a delta of low rank needs at least one operator")
+        for name, (left, right) in self.factors.items():
+            if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[0] or not left.shape[1]:
+                shapes = f"{list(left.shape)} and {list(right.shape)}"
+                raise InvalidResidual(f"{shapes} of {name[:100]!r} are not B, (n_out, rank), and A, (rank, n_in)")
+            if not (bool(left.isfinite().all()) and bool(right.isfinite().all())):
+                raise InvalidResidual(f"the factors of {name[:100]!r} have NaN or Inf: whatever made them diverged")
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A linear operator of the shared delta, and where units lie in it.
+
+    Args:
+        matrix: what the weight differs by, (n_in, n_out): BLAS is quicker with inputs first.
+        bias: likewise; of an operator that reads its units it is apart.
+        axis: 0 where the operator reads units, 1 where it computes them.
+        first: the first unit that it has a part of.
+        starts: for each part of a fused operator, where each unit begins along the axis, and where the last ends.
+    """
+
+    matrix: Tensor
+    bias: Tensor | None
+    axis: int
+    first: int
+    starts: Sequence[Sequence[int]]
+
+    def add(self, runs: Sequence[Run], inputs: Tensor, outputs: Tensor) -> None:
+        """See `Part`."""
+        for start, width, far in self._ranges(runs):
+            part = self.matrix.narrow(self.axis, start, width)
+            if self.axis == 0:
+                outputs.addmm_(inputs.narrow(1, start, width), part, alpha=far)
+                continue
+            own = outputs.narrow(1, start, width)
+            own.addmm_(inputs, part, alpha=far)
+            if self.bias is not None:
+                own.add_(self.bias.narrow(0, start, width), alpha=far)
+
+    def packed(self, runs: Sequence[Run]) -> Term | None:
+        """See `Part`."""
+        ranges = sorted(self._ranges(runs))
+        if not ranges:
+            return None
+        index = torch.cat([torch.arange(start, start + width) for start, width, _ in ranges])
+        widths, gates = torch.tensor([width for _, width, _ in ranges]), [far for *_, far in ranges]
+        far = torch.tensor(gates, dtype=self.matrix.dtype).repeat_interleave(widths)
+        values = self.matrix.index_select(self.axis, index)
+        if self.axis == 0:
+            return Columns(index, values * far[:, None])
+        bias = None if self.bias is None else self.bias[index] * far
+        return Rows(index, values * far, bias)
+
+    def _ranges(self, runs: Sequence[Run]) -> Iterator[tuple[int, int, float]]:
+        """Start, width and gate of what is open along the axis."""
+        n_units = len(self.starts[0]) - 1
+        for begin, end, far in runs:
+            low, high = max(begin - self.first, 0), min(end - self.first, n_units)
+            if low < high:
+                for starts in self.starts:
+                    yield starts[low], starts[high] - starts[low], far
+
+
+@dataclass(frozen=True)
+class Rest:
+    """What lies outside of groups at a place.
+
+    Args:
+        unit: its number in the module.
+        term: what is added.
+    """
+
+    unit: int
+    term: Again | Bias | Scale
+
+    def add(self, runs: Sequence[Run], inputs: Tensor, outputs: Tensor) -> None:
+        """See `Part`."""
+        for first, last, far in runs:
+            if first <= self.unit < last:
+                self.term.add(inputs, outputs, far)
+
+    def packed(self, runs: Sequence[Run]) -> Term | None:
+        """See `Part`."""
+        far = next((far for first, last, far in runs if first <= self.unit < last), 0.0)
+        return self.term.times(far) if far else None
+
+
+@dataclass(frozen=True)
+class Components:
+    """Rank components of a linear operator, each a unit.
+
+    Args:
+        right: the transpose of A, (n_in, rank).
+        left: the transpose of B, (rank, n_out).
+    """
+
+    right: Tensor
+    left: Tensor
+
+    def add(self, runs: Sequence[Run], inputs: Tensor, outputs: Tensor) -> None:
+        """See `Part`."""
+        for first, last, far in runs:
+            outputs.addmm_(inputs @ self.right[:, first:last], self.left[first:last], alpha=far)
+
+    def packed(self, runs: Sequence[Run]) -> Term | None:
+        """See `Part`."""
+        if not runs:
+            return None
+        right = torch.cat([self.right[:, first:last] * far for first, last, far in runs], dim=1)
+        return LowRank(right, torch.cat([self.left[first:last] for first, last, _ in runs]))
+
+
+def rank_units(delta: RankComponents, places: Mapping[str, Place], base: Mapping[str, Tensor]) -> Units:
+    """Every component of every operator is a unit.
+
+    Args:
+        delta: the components.
+        places: of the network, by names of tensors on disk.
+        base: the tensors that tasks share.
+    """
+    at: dict[str, dict[str, list[Part]]] = {}
+    for disk, (left, right) in delta.factors.items():
+        place = places.get(disk)
+        if place is None or place.kind != "linear" or place.key != disk:
+            raise InvalidResidual(f"tasks that share a base have no linear operator {disk[:100]!r}: use another name")
+        shape = base[disk].shape[::-1] if place.is_transposed else base[disk].shape
+        if (left.shape[0], right.shape[1]) != tuple(shape):
+            raise InvalidResidual(f"the factors of {disk!r} make {left.shape[0]} x {right.shape[1]}, not {list(shape)}")
+        dtype = base[disk].dtype
+        parts = [part.T.to(dtype, copy=True).contiguous() for part in (right, left)]
+        at[disk] = {disk: [Components(*parts)]}
+    return Units({disk: left.shape[1] for disk, (left, _) in delta.factors.items()}, at)
+
+
+def group_units(
+    values: Mapping[str, Tensor],
+    places: Mapping[str, Place],
+    groups: Mapping[str, Sequence[Group]],
+    partition: Partition,
+    base: Mapping[str, Tensor],
+) -> Units:
+    """The groups of a module are units, and one more is all that lies outside of them.
+
+    Args:
+        values: what each tensor differs by, by name on disk; see `dense_values`.
+        places: of the network, by names of tensors on disk.
+        groups: of each module.
+        partition: the modules.
+        base: the tensors that tasks share.
+    """
+    values = {disk: tensor.to(base[disk].dtype) for disk, tensor in values.items()}
+    n_units = {module: len(groups.get(module, ())) + 1 for module in partition.modules}
+    at: dict[str, dict[str, list[Part]]] = {module: {} for module in partition.modules}
+    for place in dict.fromkeys(places[disk] for disk in values):
+        module = partition.module_of(place.key)
+        own = {name: values[disk] for name, disk in place.tensors.items() if disk in values}
+        cuts = groups.get(module, ())
+        if place.kind == "linear":
+            at[module][place.key] = _linear_parts(place, own, cuts, base)
+            continue
+        if any(part.tensor in place.tensors.values() for group in cuts for part in group.slices):
+            raise InvalidResidual(f"{place.key!r} cannot be opened group by group: leave it out of the delta")
+        at[module][place.key] = [Rest(n_units[module] - 1, whole_term(place, own, base))]
+    return Units(n_units, at)
+
+
+def _linear_parts(
+    place: Place, values: Mapping[str, Tensor], groups: Sequence[Group], base: Mapping[str, Tensor]
+) -> list[Part]:
+    """A linear operator by units; a bias that lies outside of groups is apart."""
+    weight, rest = place.tensors["weight"], len(groups)
+    bias = values.get("bias")
+    matrix = values["weight"] if "weight" in values else torch.zeros_like(base[weight])
+    matrix = (matrix if place.is_transposed else matrix.T).contiguous()
+    slices = {
+        number: own
+        for number, group in enumerate(groups)
+        if (own := [part for part in group.slices if part.tensor == weight])
+    }
+    if not slices:
+        return [Cut(matrix, bias, 1, rest, [[0, matrix.shape[1]]])]
+    first, last = min(slices), max(slices)
+    axis = slices[first][0].axis if place.is_transposed else 1 - slices[first][0].axis
+    starts = [
+        [*(slices[number][part].start for number in range(first, last + 1)), slices[last][part].stop]
+        for part in range(len(slices[first]))
+    ]
+    if axis == 1:
+        return [Cut(matrix, bias, 1, first, starts)]
+    cut: list[Part] = [Cut(matrix, None, 0, first, starts)]
+    return cut if bias is None else [*cut, Rest(rest, Bias(bias))]
