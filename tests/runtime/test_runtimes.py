@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import PIL.Image
 import pytest
 import torch
 from small_runtimes import FAMILIES, PECULIAR, inputs_of, make_library, random_residual, units
@@ -92,6 +93,23 @@ def test_every_single_tensor_is_corrected_rightly_or_refused(family: str, tmp_pa
         expected = torch.stack([corrected[0], plain[1], corrected[2]])
         torch.testing.assert_close(runtime.features(inputs, ["task", "plain", "task"]), expected, atol=2e-5, rtol=2e-5)
     assert n_served >= (16 if family in FAMILIES else 0 if family == "bit" else 3)  # BiT standardises all its weights
+
+
+def test_pictures_are_prepared_as_the_base_wants_them(vit: Library) -> None:
+    shared, merged = SharedRuntime(vit, {"base": BASE}), MergedRuntime(vit)
+    with pytest.raises(NotFound, match="load one first"):
+        merged.prepare([])
+    for runtime in (shared, merged):
+        runtime.load("task", vit.recipe(BASE))
+    pictures = [PIL.Image.new("RGB", (20, 10), (255, 0, 0)), PIL.Image.new("L", (3, 3))]
+    for runtime in (shared, merged):
+        inputs = runtime.prepare(pictures)
+        assert inputs["pixel_values"].shape == (2, 3, 8, 8) and float(inputs["pixel_values"][0, 0].min()) == 1.0
+        assert runtime.features(inputs, ["task"] * 2).shape[0] == 2
+    with pytest.raises(InvalidSupport, match=r"by name, \{"):
+        shared.features(pictures, ["task"] * 2)
+    with pytest.raises(InvalidSupport, match="8 x 8"):
+        shared.prepare(torch.zeros(1, 3, 9, 9))
 
 
 def test_positions_that_are_stretched_need_the_merged_runtime(tmp_path: Path) -> None:

@@ -17,23 +17,18 @@ from torch.nn.functional import cross_entropy
 
 from smatter.adaptation.views import N_VIEWS, image_views, text_views, token_views
 from smatter.backbones.heads import class_sums, leave_one_out_losses, prototype_logits
-from smatter.backbones.images import Preprocessing
 from smatter.backbones.network import CHUNK, Inputs, chunks
-from smatter.backbones.texts import Tokenizer, prepared_tokens
 from smatter.compose.arrays import as_torch
 from smatter.compose.execute import ranges
 from smatter.compose.kernel import as_float32
 from smatter.compose.mixture import Mixture
 from smatter.compose.residual import Residual
-from smatter.errors import InvalidSupport, UnsafeFile
-from smatter.library.checkpoint import safe_path
-from smatter.library.headers import read_small_json
+from smatter.errors import InvalidSupport
 from smatter.library.library import Library
 from smatter.records import TensorSpec
 from smatter.runtime.resident import Resident
 from smatter.tasks.support import Kind, Support
 
-PREPROCESSOR = "preprocessor_config.json"
 DOT_BLOCK = 1 << 18
 """Elements per inner product in float32; the sum over blocks is in float64."""
 
@@ -132,18 +127,11 @@ class LiveMixture:
         if (kind == "images") != self.network.takes_images:
             takes = "images" if self.network.takes_images else "texts"
             raise InvalidSupport(f"the library's network takes {takes}, not {kind}: use a library made for {kind}")
-        if isinstance(inputs, Tensor):
-            if kind == "texts":
-                return prepared_tokens(inputs, self.network.config)
-            self._preprocessing.check(inputs)
-            return {"pixel_values": inputs.float()}
-        if kind == "images":
-            return {"pixel_values": self._preprocessing.pixels(inputs)}
-        return self._tokenizer.tokens(inputs)
+        return self._resident.prepare(inputs)
 
     def pictures(self, values: np.ndarray[Any, np.dtype[np.uint8]]) -> Tensor:
         """Pictures of one size, (n, height, width, 3), as prepared pixels."""
-        return self._preprocessing.scaled(values)
+        return self._resident.preprocessing.scaled(values)
 
     def examples(self, values: Sequence[str] | np.ndarray[Any, np.dtype[np.uint8]]) -> Inputs:
         """Examples of a suite, texts or pictures of one size, as arguments of the forward pass."""
@@ -246,19 +234,6 @@ class LiveMixture:
             values = as_torch(block, TensorSpec("F32", block.shape))
             total += float(torch.dot(gradient[start:stop], values))
         return total
-
-    @cached_property
-    def _preprocessing(self) -> Preprocessing:
-        folder, preprocessor = self.library.base.folder, {}
-        if PREPROCESSOR in self.library.base.files:
-            preprocessor = read_small_json(safe_path(folder, PREPROCESSOR))
-            if not isinstance(preprocessor, dict):
-                raise UnsafeFile(f"{folder / PREPROCESSOR} is not a JSON object; copy it again")
-        return Preprocessing.of(self.network.config, preprocessor)
-
-    @cached_property
-    def _tokenizer(self) -> Tokenizer:
-        return Tokenizer.of(self.network.config, self.library.base.folder)
 
 
 def _pick(inputs: Sequence[Any] | Tensor, indices: Sequence[int]) -> Any:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
 from smatter.backbones.network import Inputs
 from smatter.compose.recipe import Recipe
+from smatter.errors import NotFound
 from smatter.library.library import Library
 from smatter.runtime.batches import find, put_back, rows_of_tasks, take
 from smatter.runtime.resident import Resident
@@ -78,6 +80,14 @@ class MergedRuntime:
         """Memory of the task's network."""
         with self._lock:
             return find(self._tasks, task).resident.n_bytes
+
+    def prepare(self, examples: Sequence[Any] | Tensor) -> Inputs:
+        """Pictures (or their paths), texts, or a prepared tensor as inputs; once a task is loaded."""
+        with self._lock:
+            entry = next(iter(self._tasks.values()), None)
+        if entry is None:
+            raise NotFound("no task is loaded, so there is no network to prepare for: load one first")
+        return entry.resident.prepare(examples)
 
     def features(self, inputs: Inputs, tasks: Sequence[str]) -> Tensor:
         """Features of rows, (n, d), in the order given: one forward pass for each task."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from smatter.backbones.network import Inputs
 from smatter.compose.recipe import Recipe
@@ -30,6 +30,10 @@ class Runtime(Protocol):
 
     def n_bytes(self, task: str) -> int:
         """Memory that a task takes beside what all share."""
+        ...
+
+    def prepare(self, examples: Sequence[Any] | Tensor) -> Inputs:
+        """Pictures (or their paths), texts, or a prepared tensor as inputs."""
         ...
 
     def features(self, inputs: Inputs, tasks: Sequence[str]) -> Tensor:

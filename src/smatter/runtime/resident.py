@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from smatter.backbones.images import Preprocessing
 from smatter.backbones.network import Inputs, Network, chunks
+from smatter.backbones.texts import Tokenizer, prepared_tokens
 from smatter.compose.arena import Arena
 from smatter.compose.mixture import Mixture
 from smatter.compose.plan import make_plan
 from smatter.compose.residual import Residual
-from smatter.errors import InvalidSettings
+from smatter.errors import InvalidSettings, UnsafeFile
+from smatter.library.checkpoint import safe_path
+from smatter.library.headers import read_small_json
 from smatter.library.library import Library
 from smatter.records import TensorSpec
 
 _MAKING = threading.Lock()
 """Networks are made one at a time: what their checkpoint does not fill is drawn from torch's own generator."""
 
+PREPROCESSOR = "preprocessor_config.json"
 DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16}
 
 
@@ -73,6 +80,31 @@ class Resident:
         given = {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in inputs.items()}
         with torch.inference_mode():
             return self.network.features(given)
+
+    def prepare(self, examples: Sequence[Any] | Tensor) -> Inputs:
+        """Pictures (or their paths), texts, or a prepared tensor as arguments of the forward pass."""
+        if isinstance(examples, Tensor):
+            if not self.network.takes_images:
+                return prepared_tokens(examples, self.network.config)
+            self.preprocessing.check(examples)
+            return {"pixel_values": examples.float()}
+        if self.network.takes_images:
+            return {"pixel_values": self.preprocessing.pixels(examples)}
+        return self._tokenizer.tokens(examples)
+
+    @cached_property
+    def preprocessing(self) -> Preprocessing:
+        """How pictures become pixels that the network takes."""
+        folder, preprocessor = self.library.base.folder, {}
+        if PREPROCESSOR in self.library.base.files:
+            preprocessor = read_small_json(safe_path(folder, PREPROCESSOR))
+            if not isinstance(preprocessor, dict):
+                raise UnsafeFile(f"{folder / PREPROCESSOR} is not a JSON object; copy it again")
+        return Preprocessing.of(self.network.config, preprocessor)
+
+    @cached_property
+    def _tokenizer(self) -> Tokenizer:
+        return Tokenizer.of(self.network.config, self.library.base.folder)
 
     @cached_property
     def leaves(self) -> dict[str, tuple[nn.Module, str]]:

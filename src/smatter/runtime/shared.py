@@ -189,6 +189,10 @@ class SharedRuntime:
         """Memory of a task beside the bases and the shared delta."""
         return find(self._tasks, task).deltas.n_bytes
 
+    def prepare(self, examples: Sequence[Any] | Tensor) -> Inputs:
+        """Pictures (or their paths), texts, or a prepared tensor as inputs."""
+        return next(iter(self.bases.values())).resident.prepare(examples)
+
     def features(self, inputs: Inputs, tasks: Sequence[str]) -> Tensor:
         """Features of rows of any tasks, (n, d), in the order given: forward passes of each base that is used."""
         members, present = rows_of_tasks(tasks, inputs), self._tasks  # what is loaded meanwhile does not matter
