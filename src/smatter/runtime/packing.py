@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -77,12 +78,12 @@ def linear_terms(weight: Tensor | None, bias: Tensor | None, is_transposed: bool
     terms: list[Term] = []
     if weight is not None:
         matrix = weight.T if is_transposed else weight
-        mask = matrix != 0
-        rows, columns = (mask.any(dim=axis).nonzero().flatten() for axis in (1, 0))
+        mask = matrix.numpy() != 0  # several times faster than torch at this
+        rows, columns = (torch.from_numpy(np.flatnonzero(mask.any(axis=axis))) for axis in (1, 0))
         n_out, n_in = matrix.shape
         costs = {"rows": len(rows) * n_in, "columns": len(columns) * n_out}
         if dtype == torch.float32:  # torch has no product of sparse matrices in less
-            costs["elements"] = ELEMENT_COST * int(mask.sum())
+            costs["elements"] = ELEMENT_COST * int(np.count_nonzero(mask))
         form = min(costs, key=lambda form: costs[form])
         largest = min(LARGEST_RANK, costs[form] // (n_in + n_out))
         corner = matrix[rows[: largest + 1]][:, columns[: largest + 1]]
