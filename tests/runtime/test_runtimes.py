@@ -95,7 +95,7 @@ def test_every_single_tensor_is_corrected_rightly_or_refused(family: str, tmp_pa
     assert n_served >= (16 if family in FAMILIES else 0 if family == "bit" else 3)  # BiT standardises all its weights
 
 
-def test_pictures_are_prepared_as_the_base_wants_them(vit: Library) -> None:
+def test_pictures_are_prepared_as_the_base_wants_them(vit: Library, tmp_path: Path) -> None:
     shared, merged = SharedRuntime(vit, {"base": BASE}), MergedRuntime(vit)
     with pytest.raises(NotFound, match="load one first"):
         merged.prepare([])
@@ -106,6 +106,8 @@ def test_pictures_are_prepared_as_the_base_wants_them(vit: Library) -> None:
         inputs = runtime.prepare(pictures)
         assert inputs["pixel_values"].shape == (2, 3, 8, 8) and float(inputs["pixel_values"][0, 0].min()) == 1.0
         assert runtime.features(inputs, ["task"] * 2).shape[0] == 2
+    pictures[0].save(tmp_path / "red.png")
+    torch.testing.assert_close(shared.prepare([str(tmp_path / "red.png")])["pixel_values"], inputs["pixel_values"][:1])
     with pytest.raises(InvalidSupport, match=r"by name, \{"):
         shared.features(pictures, ["task"] * 2)
     with pytest.raises(InvalidSupport, match="8 x 8"):

@@ -49,6 +49,9 @@ def profile_page(profile: Profile) -> str:
             ["whatever is composed", f"{costs.fixed:.3g} ms"],
             ["each source that is mixed", f"{mixed:.3g} ms"],
             ["a residual in every module", f"{corrected:.3g} ms"],
+            ["packing such a residual for a shared base", f"{costs.packing_cost(everything):.3g} ms"],
         ]
-        parts.append(page.section("What composing costs", "Time to a task's own network.", page.table(["", ""], rows)))
+        parts.append(
+            page.section("What composing costs", "Time until a task can be served.", page.table(["", ""], rows))
+        )
     return page.page("What this device takes", lead, *parts)

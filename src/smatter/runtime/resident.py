@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -89,7 +90,8 @@ class Resident:
             self.preprocessing.check(examples)
             return {"pixel_values": examples.float()}
         if self.network.takes_images:
-            return {"pixel_values": self.preprocessing.pixels(examples)}
+            opened = [Path(each) if isinstance(each, str) else each for each in examples]
+            return {"pixel_values": self.preprocessing.pixels(opened)}
         return self._tokenizer.tokens(examples)
 
     @cached_property
