@@ -6,7 +6,8 @@ Settings differ in network, threads, rows and dtype. For each, a profile is made
 random configurations that it has never seen are timed, interleaved, and compared with its prediction and its bound,
 both as multiples of the base. For one setting, a second profile bounds the 95th percentile. *Micro* is a profile from
 operators timed alone. *Elements* has masks of single elements instead of groups, at the same density, with a model of
-its own. Finished settings are kept, so a stopped run goes on.
+its own. *Ranks* has rank components as units; its figures are those that the profile gives of itself. Finished settings
+are kept, so a stopped run goes on.
 """
 
 import argparse
@@ -43,6 +44,7 @@ SETTINGS = {
 }
 TAIL, TAIL_QUANTILE = "vit, 1 thread, 8 rows", 0.95
 ELEMENTS = "vit", Setting(1, 2)
+RANKS = "vit", Setting(1, 8, rank=16)
 
 
 def held_out(name: str, n_stacks: int, n_rounds: int, seconds: float) -> dict[str, object]:
@@ -142,6 +144,14 @@ def elements(n_stacks: int, n_rounds: int) -> dict[str, object]:
     }  # fmt: skip
 
 
+def ranks(seconds: float) -> dict[str, object]:
+    """Rank components as units: what the profile says of itself."""
+    size, setting = RANKS
+    profile = measure_profile(Network(size).library, setting, how_much(seconds))
+    assert profile.quality
+    return {"rank": setting.rank, "kappa": profile.kappa, "others": profile.others, **profile.quality.model_dump()}
+
+
 def kept(key: str, work: Callable[..., dict[str, object]], quick: bool, *given: object) -> dict[str, object]:
     """What this very commit found before with the same arguments, or what is found now."""
     if quick or " " in COMMIT:  # changed since the commit
@@ -170,10 +180,11 @@ def main() -> None:
     names = list(SETTINGS)[:1] if quick else list(SETTINGS)
     found = [kept("held out", held_out, quick, name, n_stacks, n_rounds, seconds) for name in names]
     single = kept("elements", elements, quick, n_stacks // 2, n_rounds)
+    components = kept("ranks", ranks, quick, seconds)
     rows: Rows = [each["row"] for each in found]
     micro: Rows = [each["micro"] for each in found]
     figures: dict[str, float] = {}
-    for prefix, part in (("", rows), ("micro_", micro), ("elements_", [single])):
+    for prefix, part in (("", rows), ("micro_", micro), ("elements_", [single]), ("ranks_", [components])):
         figures |= {
             f"{prefix}coverage_min": min(row["coverage"] for row in part),
             f"{prefix}within_10_percent_min": min(row["within_10_percent"] for row in part),
@@ -185,21 +196,29 @@ def main() -> None:
     figures["coverage_ms_min"] = min(row["coverage_ms"] for row in rows)
     figures["signal_to_noise_min"] = min(row["signal_to_noise"] for row in rows)
     figures["elements_slower_than_groups"] = single["slower_than_groups"]
-    ranks = []
+    alike = []
     for one in range(len(found)):
         for other in range(one):
             costs = [found[which]["costs"] for which in (one, other)]
             common = sorted(costs[0].keys() & costs[1].keys())
             if len(common) > 5:
                 agreement = spearmanr(*([each[module] for module in common] for each in costs)).statistic
-                ranks.append({"one": names[other], "other": names[one], "rank_correlation_of_costs": float(agreement)})
+                alike.append({"one": names[other], "other": names[one], "rank_correlation_of_costs": float(agreement)})
     show("held out", rows)
     show("a high quantile", tails)
     show("from operators alone", micro)
     show("single elements", [single])
-    if ranks:
-        show("do costs rank alike", ranks)
-    tables = {"held_out": rows, "tail": tails, "micro": micro, "elements": [single], "costs_rank": ranks}
+    show("rank components", [components])
+    if alike:
+        show("do costs rank alike", alike)
+    tables = {
+        "held_out": rows,
+        "tail": tails,
+        "micro": micro,
+        "elements": [single],
+        "ranks": [components],
+        "costs_rank": alike,
+    }
     packages = ("torch", "transformers", "numpy", "scipy")
     write_result(
         NAME,

@@ -14,6 +14,7 @@ from torch import Tensor
 from smatter.budget.latency import LatencyModel, ModuleCost
 from smatter.compose.mixture import Mixture
 from smatter.compose.residual import Elements, Residual
+from smatter.devices import timing
 from smatter.devices.active import active_fractions
 from smatter.devices.choice import TaskLoad, choose_runtime
 from smatter.devices.composing import measure_composing
@@ -21,7 +22,7 @@ from smatter.devices.fingerprint import Fingerprint
 from smatter.devices.measure import MeasureSettings, choose_epsilon, correct_profile, fit_model, measure_profile
 from smatter.devices.profile import Composing, Profile, read_profile, write_profile
 from smatter.devices.stacks import REST, Bench, Setting
-from smatter.devices.timing import LEAST_WIDER, Timed, is_quiet, time_cases
+from smatter.devices.timing import LEAST_WIDER, Neighbours, Timed, is_quiet, time_cases
 from smatter.devices.unmeasured import counted_profile, micro_profile, table_profile
 from smatter.errors import InvalidProfile, InvalidSettings, NotFound
 from smatter.library.library import Library
@@ -125,6 +126,25 @@ def test_a_neighbour_that_takes_a_core_is_noticed() -> None:
     timed = time_cases(run(5), [lambda: run(10), lambda: run(20)], 20, np.random.default_rng(0))
     neighbour.join()
     assert timed.others is not None and timed.others > 0.5 and not is_quiet(timed.others)
+
+
+def test_others_use_what_this_process_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    for busy, expected in ((30.0, 0.5), (20.0, 0.0)):
+        readings, clock = iter([(100.0, 7.0), (100.0 + busy, 27.0)]), iter([0.0, 20.0])
+        monkeypatch.setattr(timing, "_processor_times", lambda readings=readings: next(readings))
+        monkeypatch.setattr("smatter.devices.timing.time.perf_counter", lambda clock=clock: next(clock))
+        assert Neighbours().cores() == pytest.approx(expected)
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize(("n_busy", "is_noticed"), [(0, False), (1, False), (4, True), (20, True)])
+def test_a_neighbour_is_noticed_in_part_of_the_rounds(
+    n_busy: int, is_noticed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = iter([1.0] * n_busy + [0.0] * (20 - n_busy))
+    monkeypatch.setattr(Neighbours, "cores", lambda _: next(used))
+    timed = time_cases(lambda: None, [lambda: lambda: None] * 3, 20, np.random.default_rng(0))
+    assert is_quiet(timed.others) != is_noticed
 
 
 def test_a_profile_of_a_busy_machine_says_so_and_has_a_wider_bound(
@@ -416,6 +436,9 @@ def test_the_choice_of_a_runtime_follows_the_load_and_says_why() -> None:
     assert cold.merged == pytest.approx(10 + composed) and "composing 1 network " in cold.reason
     packed = choose_runtime(PROFILE, [TaskLoad(8, {MLP: 0.125}, is_packed=False)] * 2)
     assert packed.shared == pytest.approx(18 + 2 * 2.0 + 2 * 5.0) and "packing 2 tasks 10" in packed.reason
+    ranks = PROFILE.model_copy(update={"fingerprint": HERE.model_copy(update={"rank": 4})})
+    opened = choose_runtime(ranks, [TaskLoad(8, {MLP: 0.125}, is_packed=False)])
+    assert opened.shared == pytest.approx(10 + 2.0 + COMPOSING.packing_cost([MLP, "norm"]))
     with pytest.raises(InvalidSettings, match="at least one task"):
         choose_runtime(PROFILE, [])
     with pytest.raises(InvalidProfile, match="what composing costs"):

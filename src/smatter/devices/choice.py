@@ -9,7 +9,7 @@ p falls to every task, however few its rows are, and the rest grows with them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -40,11 +40,6 @@ class TaskLoad:
         if self.n_rows < 1 or self.n_sources < 1:
             raise InvalidSettings("a task of a load needs at least one row and one source")
 
-    @property
-    def corrected(self) -> frozenset[str]:
-        """Modules with anything active."""
-        return frozenset(name.removesuffix(REST) for name in self.active)
-
 
 @dataclass(frozen=True)
 class Choice:
@@ -74,13 +69,12 @@ def choose_runtime(profile: Profile, tasks: Sequence[TaskLoad]) -> Choice:
     shared = {"base": profile.base_of(n_rows), "deltas": deltas}
     merged = {_several(len(tasks), "pass", "passes"): sum(profile.base_of(task.n_rows) for task in tasks)}
     if new := [task for task in tasks if not task.is_packed]:
-        shared[f"packing {_several(len(new), 'task', 'tasks')}"] = sum(
-            _composing(profile).packing_cost(task.corrected) for task in new
-        )
+        name = f"packing {_several(len(new), 'task', 'tasks')}"
+        shared[name] = sum(_composing(profile).packing_cost(_corrected(profile, task)) for task in new)
     if new := [task for task in tasks if not task.is_merged]:
-        costs = _composing(profile)
-        merged[f"composing {_several(len(new), 'network', 'networks')}"] = sum(
-            costs.cost(dict.fromkeys(costs.module_bytes, task.n_sources), task.corrected) for task in new
+        costs, name = _composing(profile), f"composing {_several(len(new), 'network', 'networks')}"
+        merged[name] = sum(
+            costs.cost(dict.fromkeys(costs.module_bytes, task.n_sources), _corrected(profile, task)) for task in new
         )
     one, other = sum(shared.values()), sum(merged.values())
     words = [" + ".join(f"{name} {cost:.3g}" for name, cost in parts.items()) for parts in (shared, merged)]
@@ -90,6 +84,13 @@ def choose_runtime(profile: Profile, tasks: Sequence[TaskLoad]) -> Choice:
 
 def _several(n: int, one: str, more: str) -> str:
     return f"{n} {one if n == 1 else more}"
+
+
+def _corrected(profile: Profile, task: TaskLoad) -> Collection[str]:
+    """Modules with anything active; all of them where units are rank components, which are active by operators."""
+    if profile.fingerprint.rank is not None:
+        return _composing(profile).module_bytes.keys() if task.active else ()
+    return {name.removesuffix(REST) for name in task.active}
 
 
 def _composing(profile: Profile) -> Composing:
