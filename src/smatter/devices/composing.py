@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from smatter.budget.latency import Floats
 from smatter.compose.mixture import Mixture
 from smatter.compose.residual import Residual
 from smatter.devices.profile import Composing
@@ -54,10 +55,8 @@ def measure_composing(
             progress(1)
     resident.compose(Mixture.of({library.manifest.base: 1.0}))
     design = np.stack([_features(library, sizes, mixture, residual) for mixture, residual in cases])
-    times, scale = np.median(taken, axis=1), np.maximum(design.max(axis=0), 1e-12)
-    is_held = np.arange(N_CASES) % 3 == 2
-    fitted, _ = nnls(design[~is_held] / scale / times[~is_held, None], np.ones(int((~is_held).sum())))
-    found = fitted / scale
+    times, is_held = np.median(taken, axis=1), np.arange(N_CASES) % 3 == 2
+    found = _rates(design[~is_held], times[~is_held])
     off = float(np.median(np.abs(design[is_held] @ found / times[is_held] - 1)))
     names = ("fixed", "per_read", "per_byte", "per_correction", "per_corrected_byte")
     packing, per_packed_byte = _packing(bench, sizes, generator)
@@ -81,10 +80,15 @@ def _packing(bench: Bench, sizes: dict[str, int], generator: np.random.Generator
         pack(dense_values(residual, base.places, runtime.specs), base.places, base.tensors)
         times.append(1e3 * (time.perf_counter() - begin))
         design.append([1.0, sum(sizes[module] for module in residual.active_modules(bench.library.partition))])
-    scale, relative = np.max(design, axis=0).clip(1e-12), np.array(times)[:, None]
-    fitted, _ = nnls(np.array(design) / scale / relative, np.ones(N_PACKED))
-    fixed, per_byte = fitted / scale
-    return float(fixed), float(per_byte)
+    fixed, per_byte = _rates(np.array(design), np.array(times)).tolist()
+    return fixed, per_byte
+
+
+def _rates(design: Floats, times: Floats) -> Floats:
+    """What each column of a design costs, none negative, with the least squares of relative errors."""
+    scale = np.maximum(design.max(axis=0), 1e-12)
+    found, _ = nnls(design / scale / times[:, None], np.ones(len(times)))
+    return np.asarray(found / scale)
 
 
 def _random_composition(

@@ -165,24 +165,22 @@ class Components:
     """Rank components of a linear operator, each a unit.
 
     Args:
-        right: the transpose of A, (n_in, rank).
-        left: the transpose of B, (rank, n_out).
+        every: all of them, open.
     """
 
-    right: Tensor
-    left: Tensor
+    every: LowRank
 
     def add(self, runs: Sequence[Run], inputs: Tensor, outputs: Tensor) -> None:
         """See `Part`."""
         for first, last, far in runs:
-            outputs.addmm_(inputs @ self.right[:, first:last], self.left[first:last], alpha=far)
+            outputs.addmm_(inputs @ self.every.right[:, first:last], self.every.left[first:last], alpha=far)
 
     def packed(self, runs: Sequence[Run]) -> Term | None:
         """See `Part`."""
         if not runs:
             return None
-        right = torch.cat([self.right[:, first:last] * far for first, last, far in runs], dim=1)
-        return LowRank(right, torch.cat([self.left[first:last] for first, last, _ in runs]))
+        right = torch.cat([self.every.right[:, first:last] * far for first, last, far in runs], dim=1)
+        return LowRank(right, torch.cat([self.every.left[first:last] for first, last, _ in runs]))
 
 
 def rank_units(delta: RankComponents, places: Mapping[str, Place], base: Mapping[str, Tensor]) -> Units:
@@ -203,7 +201,7 @@ def rank_units(delta: RankComponents, places: Mapping[str, Place], base: Mapping
             raise InvalidResidual(f"the factors of {disk!r} make {left.shape[0]} x {right.shape[1]}, not {list(shape)}")
         dtype = base[disk].dtype
         parts = [part.T.to(dtype, copy=True).contiguous() for part in (right, left)]
-        at[disk] = {disk: [Components(*parts)]}
+        at[disk] = {disk: [Components(LowRank(*parts))]}
     return Units({disk: left.shape[1] for disk, (left, _) in delta.factors.items()}, at)
 
 
