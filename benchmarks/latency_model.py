@@ -27,8 +27,8 @@ from runtime_peers import Network, how_much
 from scipy.stats import spearmanr
 from transformers.utils import logging
 
-from smatter.budget.latency import LatencyModel, conformal_factor
-from smatter.devices.measure import choose_epsilon, fit_model, measure_profile, quality, time_stacks
+from smatter.budget.latency import LatencyModel
+from smatter.devices.measure import fit_and_calibrate, measure_profile, quality, time_stacks
 from smatter.devices.stacks import REST, Bench, Setting, Stack
 from smatter.devices.timing import Timed, time_cases
 from smatter.devices.unmeasured import micro_costs
@@ -129,16 +129,12 @@ def elements(n_stacks: int, n_rounds: int) -> dict[str, object]:
     n_fitted = n_calibrated = max(20, int(0.9 * n_stacks))
     early, tested = stacks(n_fitted + n_calibrated), stacks(n_stacks)
     ratios = timed(passes(bench, early), max(3, n_rounds // 10)).quantile(0.5)
-    model = fit_model(early[:n_fitted], ratios[:n_fitted], kinds)
-    predicted = model.relative(early)
-    epsilon = choose_epsilon(predicted[:n_fitted], ratios[:n_fitted], 0.1)
-    kappa = conformal_factor(((ratios - epsilon) / predicted)[n_fitted:].tolist(), 0.1)
+    bounded = fit_and_calibrate(early, ratios, ratios, n_fitted, 0.1, kinds)
     late = timed([*passes(bench, tested), *passes(grouped, tested)], n_rounds)
     medians, in_groups = np.split(late.quantile(0.5), 2)
-    predicted = model.relative(tested)
-    found = quality(predicted, medians, kappa * predicted + epsilon, medians).model_dump()
+    found = quality(bounded.model.relative(tested), medians, bounded.bound(tested), medians).model_dump()
     return {
-        "configurations": n_stacks, "forwards": n_rounds, "kappa": kappa, **found,
+        "configurations": n_stacks, "forwards": n_rounds, "kappa": bounded.kappa, **found,
         "slower_than_groups": float(np.median((medians - 1) / (in_groups - 1))),
         "slowest": float(medians.max()), "signal_to_noise": late.signal_to_noise,
     }  # fmt: skip

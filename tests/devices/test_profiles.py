@@ -21,7 +21,7 @@ from smatter.devices.composing import measure_composing
 from smatter.devices.fingerprint import Fingerprint
 from smatter.devices.measure import MeasureSettings, choose_epsilon, correct_profile, fit_model, measure_profile
 from smatter.devices.profile import Composing, Profile, read_profile, write_profile
-from smatter.devices.stacks import REST, Bench, Setting
+from smatter.devices.stacks import REST, Bench, Setting, make_bench
 from smatter.devices.timing import LEAST_WIDER, Neighbours, Timed, is_quiet, time_cases
 from smatter.devices.unmeasured import counted_profile, micro_profile, table_profile
 from smatter.errors import InvalidProfile, InvalidSettings, NotFound
@@ -81,7 +81,7 @@ def test_every_family_can_be_profiled(family: str, tmp_path: Path) -> None:
 
 
 def test_rank_components_can_be_profiled(vit: Library, tmp_path: Path) -> None:
-    bench = Bench(vit, Setting(batch=2, rank=4))
+    bench = make_bench(vit, Setting(batch=2, rank=4))
     operators = [place for place in bench.base.places.values() if place.kind == "linear"]
     assert len(bench.kinds) == len(set(operators)) and set(bench.n_groups.values()) == {4} and not bench.rests
     operator = "encoder.layer.0.intermediate.dense.weight"

@@ -156,10 +156,10 @@ def _measured(library: "Library", setting: "Setting", settings: "MeasureSettings
 def _unmeasured(
     library: "Library", setting: "Setting", settings: "MeasureSettings", method: str, costs: Path | None
 ) -> "Profile":
-    from smatter.devices.stacks import Bench
+    from smatter.devices.stacks import make_bench
     from smatter.devices.unmeasured import counted_profile, micro_profile, table_profile
 
-    bench = Bench(library, setting)
+    bench = make_bench(library, setting)
     if costs is not None:
         return table_profile(costs, bench)
     return counted_profile(bench) if method == "bytes" else micro_profile(bench, settings.delta)
@@ -174,9 +174,9 @@ def _adjusted(
     margin: float | None,
 ) -> "Profile":
     from smatter.devices.measure import correct_profile
-    from smatter.devices.stacks import Bench
+    from smatter.devices.stacks import make_bench
 
-    bench = Bench(library, setting)
+    bench = make_bench(library, setting)
     if margin is not None:
         return earlier.with_margin(bench.fingerprint, margin)
     with progress_bar("measuring", STEPS, in_bytes=False) as advance:

@@ -19,7 +19,7 @@ from scipy.stats import spearmanr
 from smatter.budget.latency import Floats, LatencyModel, conformal_factor, fit_costs, unbent
 from smatter.devices.composing import N_CASES, N_ROUNDS, measure_composing
 from smatter.devices.profile import Profile, Quality
-from smatter.devices.stacks import Bench, Setting, Stack
+from smatter.devices.stacks import Bench, Setting, Stack, make_bench
 from smatter.devices.timing import CASES_PER_BASE, Neighbours, Timed, is_quiet, seconds, time_cases, using_threads
 from smatter.errors import InvalidSettings
 from smatter.library.library import Library
@@ -83,7 +83,7 @@ def measure_profile(
         settings: how much.
         progress: told the share of the work that each step is.
     """
-    bench = Bench(library, setting)
+    bench = make_bench(library, setting)
     with using_threads(setting.threads):
         return _measured(bench, settings, progress)
 
@@ -94,14 +94,12 @@ def _measured(bench: Bench, settings: MeasureSettings, progress: Callable[[float
     stacks = [bench.random_stack(generator) for _ in range(n_stacks)]
     n_rounds = _n_rounds(bench, stacks, settings)
     timed = time_stacks(bench, stacks, n_rounds, generator, lambda runs: progress(0.9 * runs / (n_stacks * n_rounds)))
-    fitted = slice(0, settings.n_fitted)
-    calibrated = slice(settings.n_fitted, settings.n_fitted + settings.n_calibrated)
-    tested = slice(settings.n_fitted + settings.n_calibrated, None)
     medians, high = timed.quantile(0.5), timed.quantile(settings.quantile)
-    model = fit_model(stacks[fitted], medians[fitted], bench.kinds, bench.rests)
-    predicted = model.relative(stacks)
-    epsilon = choose_epsilon(predicted[fitted], high[fitted], settings.delta)
-    kappa = conformal_factor(((high - epsilon) / predicted)[calibrated].tolist(), settings.delta)
+    tested = slice(settings.n_fitted + settings.n_calibrated, None)
+    known = slice(0, tested.start)
+    bounded = fit_and_calibrate(
+        stacks[known], medians[known], high[known], settings.n_fitted, settings.delta, bench.kinds, bench.rests
+    )
     base = 1e3 * float(np.median(timed.base_seconds))
     record: dict[str, Any] = {
         "stacks_fitted": settings.n_fitted,
@@ -111,21 +109,22 @@ def _measured(bench: Bench, settings: MeasureSettings, progress: Callable[[float
         "base_p95_over_p50": timed.base_tail,
     }
     beside = _beside(bench, base, generator, timed, lambda share: progress(0.1 * share))
-    kappa *= beside["wider_by"]
+    bounded = replace(bounded, kappa=beside["wider_by"] * bounded.kappa)
+    predicted = bounded.model.relative(stacks[tested])
     return Profile(
         unit="ms",
         method="stacks",
         fingerprint=bench.fingerprint,
         quantile=settings.quantile,
         base=base,
-        costs={module: cost.numbers for module, cost in model.costs.items()},
-        bend=model.bend,
-        kappa=kappa,
-        epsilon=epsilon * base,
+        costs={module: cost.numbers for module, cost in bounded.model.costs.items()},
+        bend=bounded.model.bend,
+        kappa=bounded.kappa,
+        epsilon=base * bounded.epsilon,
         delta=settings.delta,
         **beside,
-        quality=quality(predicted[tested], medians[tested], kappa * predicted[tested] + epsilon, high[tested]),
-        points=tuple(zip((base * predicted[tested]).tolist(), (base * medians[tested]).tolist(), strict=True)),
+        quality=quality(predicted, medians[tested], bounded.bound(stacks[tested]), high[tested]),
+        points=tuple(zip((base * predicted).tolist(), (base * medians[tested]).tolist(), strict=True)),
         record=record,
     )
 
@@ -176,6 +175,46 @@ def time_stacks(
     seeds = generator.integers(2**32, size=len(stacks)).tolist()
     cases = [lambda stack=stack, seed=seed: bench.case(stack, seed) for stack, seed in zip(stacks, seeds, strict=True)]
     return time_cases(bench.plain(), cases, n_rounds, generator, progress)
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """A model with its bound, kappa * predicted + epsilon, as multiples of the base's time."""
+
+    model: LatencyModel
+    kappa: float
+    epsilon: float
+
+    def bound(self, stacks: Sequence[Stack]) -> Floats:
+        """What each stack takes at most."""
+        return self.kappa * self.model.relative(stacks) + self.epsilon
+
+
+def fit_and_calibrate(
+    stacks: Sequence[Stack],
+    medians: Floats,
+    high: Floats,
+    n_fitted: int,
+    delta: float,
+    kinds: Mapping[str, str],
+    switches: Collection[str] = (),
+) -> Bounded:
+    """Costs and epsilon from the first stacks, kappa from the others; see the top of this file.
+
+    Args:
+        stacks: that were timed.
+        medians: of their times, as multiples of the base's, for costs.
+        high: the quantile that is bounded.
+        n_fitted: how many are the first.
+        delta: how likely a new stack may exceed its bound.
+        kinds: of each module; costs of a kind are alike.
+        switches: names of what is either off or on.
+    """
+    model = fit_model(stacks[:n_fitted], medians[:n_fitted], kinds, switches)
+    predicted = model.relative(stacks)
+    epsilon = choose_epsilon(predicted[:n_fitted], high[:n_fitted], delta)
+    kappa = conformal_factor(((high - epsilon) / predicted)[n_fitted:].tolist(), delta)
+    return Bounded(model, kappa, epsilon)
 
 
 def fit_model(

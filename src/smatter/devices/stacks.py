@@ -20,7 +20,7 @@ from smatter.runtime.deltas import Deltas
 from smatter.runtime.gates import SharedDelta
 from smatter.runtime.resident import DTYPES
 from smatter.runtime.shared import SharedRuntime
-from smatter.runtime.units import RankComponents, group_units, rank_units
+from smatter.runtime.units import RankComponents, Units, group_units, rank_units
 
 DELTA_SIZE = 1e-3
 """Of the numbers in a delta that is only timed: small, so that nothing overflows, and not zero."""
@@ -71,24 +71,13 @@ class Bench:
         self.runtime = SharedRuntime(library, {"base": Mixture.of({library.manifest.base: 1.0})}, setting.dtype)
         self.base = self.runtime.bases["base"]
         self.n_groups: dict[str, int] = {}
-        self.delta = self._of_groups() if setting.rank is None else self._of_ranks(setting.rank)
+        self.delta = SharedDelta(self._units())
         if not self.n_groups:
             raise InvalidSettings(f"no groups are known in a {library.manifest.architecture}: use the merged runtime")
         self.inputs = self._inputs()
         self.length = next(iter(self.inputs.values())).shape[-1]
 
-    def _of_ranks(self, rank: int) -> SharedDelta:
-        generator, factors = torch.Generator().manual_seed(0), {}
-        for disk, place in self.base.places.items():
-            if place.kind == "linear" and disk == place.key:
-                shape = self.base.tensors[disk].shape
-                n_out, n_in = shape[::-1] if place.is_transposed else shape
-                left, right = (torch.randn(side, generator=generator) for side in ((n_out, rank), (rank, n_in)))
-                factors[disk] = DELTA_SIZE * left, right
-                self.n_groups[disk] = rank
-        return SharedDelta(rank_units(RankComponents(factors), self.base.places, self.base.tensors))
-
-    def _of_groups(self) -> SharedDelta:
+    def _units(self) -> Units:
         in_groups = set()
         for module, groups in self.runtime.groups.items():
             tensors = {part.tensor for group in groups for part in group.slices}
@@ -103,7 +92,7 @@ class Bench:
             if place.kind != "scale" and (place.kind == "linear" or disk not in in_groups)
         }
         partition = self.library.partition
-        return SharedDelta(group_units(values, self.base.places, self.runtime.groups, partition, self.base.tensors))
+        return group_units(values, self.base.places, self.runtime.groups, partition, self.base.tensors)
 
     def _inputs(self) -> Inputs:
         setting, network = self.setting, self.base.resident.network
@@ -125,10 +114,8 @@ class Bench:
 
     @cached_property
     def kinds(self) -> dict[str, str]:
-        """Of each module and rest, or operator: those with tensors of the same shapes are of one kind."""
+        """Of each module and rest: those with tensors of the same shapes are of one kind."""
         specs, kinds = self.runtime.specs, {}
-        if self.setting.rank is not None:
-            return {disk: str(specs[disk].shape) for disk in self.n_groups}
         for module, tensors in self.library.partition.modules.items():
             if any(tensor in self.base.places for tensor in tensors):
                 kind = "; ".join(str(specs[tensor].shape) for tensor in sorted(tensors))
@@ -169,16 +156,10 @@ class Bench:
         return self.delta.packed(far)
 
     def residual(self, stack: Stack, seed: int) -> Residual:
-        """A task as a residual: such groups, or changes of such ranks."""
+        """A task as a residual with such groups."""
         generator, specs = np.random.default_rng(seed), self.runtime.specs
         dense: dict[str, NDArray[np.float32]] = {}
         for module, n_groups in self.n_groups.items():
-            if module in specs:
-                n_active, (n_rows, n_columns) = round(stack.get(module, 0.0) * n_groups), specs[module].shape
-                factors = [generator.standard_normal(side) for side in ((n_rows, n_active), (n_active, n_columns))]
-                if n_active:
-                    dense[module] = (DELTA_SIZE * factors[0] @ factors[1]).astype(np.float32)
-                continue
             for number in generator.permutation(n_groups)[: round(stack.get(module, 0.0) * n_groups)]:
                 for part in self.runtime.groups[module][number].slices:
                     if part.tensor in self.base.places:
@@ -198,3 +179,39 @@ class Bench:
                 most = max(1, round(reach * self.n_groups[name]))
                 stack[name] = int(generator.integers(1, most + 1)) / self.n_groups[name]
         return stack
+
+
+class RankBench(Bench):
+    """The same with rank components of operators instead of groups of modules."""
+
+    def _units(self) -> Units:
+        rank, generator, factors = self.setting.rank, torch.Generator().manual_seed(0), {}
+        assert rank is not None
+        for disk, place in self.base.places.items():
+            if place.kind == "linear" and disk == place.key:
+                shape = self.base.tensors[disk].shape
+                n_out, n_in = shape[::-1] if place.is_transposed else shape
+                left, right = (torch.randn(side, generator=generator) for side in ((n_out, rank), (rank, n_in)))
+                factors[disk] = DELTA_SIZE * left, right
+                self.n_groups[disk] = rank
+        return rank_units(RankComponents(factors), self.base.places, self.base.tensors)
+
+    @cached_property
+    def kinds(self) -> dict[str, str]:
+        """Of each operator: those of the same shape are of one kind."""
+        return {disk: str(self.runtime.specs[disk].shape) for disk in self.n_groups}
+
+    def residual(self, stack: Stack, seed: int) -> Residual:
+        """A task as a residual, with changes of such ranks."""
+        generator, dense = np.random.default_rng(seed), {}
+        for disk, rank in self.n_groups.items():
+            n_active, (n_rows, n_columns) = round(stack.get(disk, 0.0) * rank), self.runtime.specs[disk].shape
+            if n_active:
+                left, right = (generator.standard_normal(side) for side in ((n_rows, n_active), (n_active, n_columns)))
+                dense[disk] = (DELTA_SIZE * left @ right).astype(np.float32)
+        return Residual(dense=dense)
+
+
+def make_bench(library: Library, setting: Setting) -> Bench:
+    """The bench for the units that a setting says."""
+    return Bench(library, setting) if setting.rank is None else RankBench(library, setting)
