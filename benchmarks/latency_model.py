@@ -4,7 +4,7 @@
 
 Settings differ in network, threads, rows and dtype. For each, a profile is made as `smatter profile` makes one; then
 random configurations that it has never seen are timed, interleaved, and compared with its prediction and its bound,
-both as multiples of the base. *Tail* bounds the 95th percentile instead of the median. *Micro* is a profile from
+both as multiples of the base. For one setting, a second profile bounds the 95th percentile. *Micro* is a profile from
 operators timed alone. *Elements* has masks of single elements instead of groups, at the same density, with a model of
 its own. *Ranks* has rank components as units; its figures are those that the profile gives of itself. Finished settings
 are kept, so a stopped run goes on. A profile that says the machine was not quiet is measured again, as it advises;
@@ -30,7 +30,7 @@ from transformers.utils import logging
 
 from smatter.budget.latency import LatencyModel
 from smatter.devices.measure import fit_and_calibrate, measure_profile, quality, time_stacks
-from smatter.devices.profile import Profile
+from smatter.devices.profile import Profile, Quality
 from smatter.devices.stacks import REST, Bench, Setting, Stack
 from smatter.devices.timing import Timed, time_cases
 from smatter.devices.unmeasured import micro_costs
@@ -44,7 +44,7 @@ SETTINGS = {
     "minilm, 1 thread, 2 rows": ("minilm", Setting(1, 2)),
     "vit, 1 thread, 1 row, bf16": ("vit", Setting(1, 1, "BF16")),
 }
-TAIL, TAIL_QUANTILE = ("vit", Setting(1, 8)), 0.95
+TAIL, TAIL_QUANTILE = "vit, 1 thread, 8 rows", 0.95
 ELEMENTS = "vit", Setting(1, 2)
 MOST_PROFILES = 3
 RANKS = "vit", Setting(1, 8, rank=16)
@@ -58,23 +58,17 @@ def profiles_until_quiet(network: Network, setting: Setting, seconds: float, qua
     return found
 
 
-def rejected(what: str, profiles: list[Profile], stacks: list[Stack], timed: Timed) -> Rows:
-    """What the profiles were worth that said themselves that they should be measured again."""
-    rows = []
-    for profile in profiles[:-1]:
-        predicted, bound = profile.predict(stacks) / profile.base, profile.bound(stacks) / profile.base
-        found = quality(predicted, timed.quantile(0.5), bound, timed.quantile(profile.quantile)).model_dump()
-        rows.append({"what": what, "kappa": profile.kappa, "others_in_profile": profile.others, **found})
-    return rows
+def worth(profile: Profile, stacks: list[Stack], timed: Timed) -> dict[str, object]:
+    """What a profile is worth on configurations that it has not seen, in multiples of the base."""
+    predicted, bound = profile.predict(stacks) / profile.base, profile.bound(stacks) / profile.base
+    return told(profile, quality(predicted, timed.quantile(0.5), bound, timed.quantile(profile.quantile)))
 
 
-def timed_stacks(bench: Bench, n_stacks: int, n_rounds: int, name: str) -> tuple[list[Stack], Timed]:
-    """Configurations that no profile has seen, timed."""
-    generator = np.random.default_rng(99)
-    stacks = [bench.random_stack(generator) for _ in range(n_stacks)]
-    torch.set_num_threads(bench.setting.threads)
-    with stage(name, n_stacks * n_rounds) as tick:
-        return stacks, time_stacks(bench, stacks, n_rounds, generator, lambda runs: [tick() for _ in range(runs)])
+def told(profile: Profile, found: Quality) -> dict[str, object]:
+    """A profile in a table."""
+    rounds = profile.record["rounds"]
+    own = {"quantile": profile.quantile, "kappa": profile.kappa, "others_in_profile": profile.others}
+    return {**own, "rounds_in_profile": rounds, **found.model_dump()}
 
 
 def held_out(name: str, n_stacks: int, n_rounds: int, seconds: float) -> dict[str, object]:
@@ -83,18 +77,18 @@ def held_out(name: str, n_stacks: int, n_rounds: int, seconds: float) -> dict[st
     network = Network(size)
     profiles = profiles_until_quiet(network, setting, seconds)
     profile, bench = profiles[-1], Bench(network.library, setting)
-    stacks, timed = timed_stacks(bench, n_stacks, n_rounds, name)
+    generator = np.random.default_rng(99)
+    stacks = [bench.random_stack(generator) for _ in range(n_stacks)]
+    torch.set_num_threads(setting.threads)
+    with stage(name, n_stacks * n_rounds) as tick:
+        timed = time_stacks(bench, stacks, n_rounds, generator, lambda runs: [tick() for _ in range(runs)])
     medians = timed.quantile(0.5)
-    predicted, bound = profile.predict(stacks) / profile.base, profile.bound(stacks) / profile.base
     base = 1e3 * float(np.median(timed.base_seconds))
     row = {
         "setting": name, "configurations": n_stacks, "forwards": n_rounds, "profiles": len(profiles),
-        "kappa": profile.kappa, "epsilon": profile.epsilon / profile.base, "bend": profile.bend,
-        "signal_to_noise": timed.signal_to_noise, "others": timed.others, "others_in_profile": profile.others,
-        "rounds_in_profile": profile.record["rounds"], "base_ms": base, "base_ms_in_profile": profile.base,
-        "slowest": float(medians.max()),
-        **quality(predicted, medians, bound, medians).model_dump(),
-        "coverage_ms": float((base * medians <= profile.bound(stacks)).mean()),
+        "epsilon": profile.epsilon / profile.base, "bend": profile.bend, "signal_to_noise": timed.signal_to_noise,
+        "others": timed.others, "base_ms": base, "base_ms_in_profile": profile.base, "slowest": float(medians.max()),
+        **worth(profile, stacks, timed), "coverage_ms": float((base * medians <= profile.bound(stacks)).mean()),
     }  # fmt: skip
     _, costs = micro_costs(bench)
     alone = LatencyModel(costs).relative(stacks)
@@ -102,24 +96,12 @@ def held_out(name: str, n_stacks: int, n_rounds: int, seconds: float) -> dict[st
     found = quality(alone, medians, alone, medians).model_dump()
     micro = {"setting": name, **found, "predicted_over_measured": ratio}
     whole = {module: profile.model.relative({module: 1.0})[0] for module in bench.kinds}
-    return {"row": row, "micro": micro, "costs": whole, "rejected": rejected(name, profiles, stacks, timed)}
-
-
-def tail(n_stacks: int, n_rounds: int, seconds: float) -> dict[str, object]:
-    """A bound for a high quantile."""
-    size, setting = TAIL
-    network = Network(size)
-    profiles = profiles_until_quiet(network, setting, seconds, TAIL_QUANTILE)
-    profile = profiles[-1]
-    stacks, timed = timed_stacks(Bench(network.library, setting), n_stacks, n_rounds, "tail")
-    predicted, bound = profile.predict(stacks) / profile.base, profile.bound(stacks) / profile.base
-    found = quality(predicted, timed.quantile(0.5), bound, timed.quantile(TAIL_QUANTILE)).model_dump()
-    row = {
-        "quantile": TAIL_QUANTILE, "configurations": n_stacks, "forwards": n_rounds, "profiles": len(profiles),
-        "rounds_in_profile": profile.record["rounds"], "kappa": profile.kappa, "others": timed.others,
-        "others_in_profile": profile.others, **found,
-    }  # fmt: skip
-    return {"row": row, "rejected": rejected("tail", profiles, stacks, timed)}
+    careful = profiles_until_quiet(network, setting, seconds, TAIL_QUANTILE) if name == TAIL else []
+    tail, again = (
+        [{"setting": name, **worth(each, stacks, timed)} for each in some]
+        for some in (careful[-1:], [*profiles[:-1], *careful[:-1]])
+    )
+    return {"row": row, "micro": micro, "tail": tail, "costs": whole, "not_quiet": again}
 
 
 class ElementBench(Bench):
@@ -181,13 +163,11 @@ def elements(n_stacks: int, n_rounds: int) -> dict[str, object]:
 def ranks(seconds: float) -> dict[str, object]:
     """Rank components as units: what the profile says of itself."""
     size, setting = RANKS
-    profiles, rows = profiles_until_quiet(Network(size), setting, seconds), []
-    for profile in profiles:
+    rows = []
+    for profile in profiles_until_quiet(Network(size), setting, seconds):
         assert profile.quality
-        found = profile.quality.model_dump()
-        rows.append({"kappa": profile.kappa, "others_in_profile": profile.others, **found})
-    row = {"rank": setting.rank, "profiles": len(profiles), **rows[-1]}
-    return {"row": row, "rejected": [{"what": "ranks", **each} for each in rows[:-1]]}
+        rows.append({"setting": f"{size}, rank {setting.rank}", **told(profile, profile.quality)})
+    return {"row": rows[-1], "not_quiet": rows[:-1]}
 
 
 def kept(key: str, work: Callable[..., dict[str, object]], quick: bool, *given: object) -> dict[str, object]:
@@ -219,9 +199,9 @@ def main() -> None:
     found = [kept("held out", held_out, quick, name, n_stacks, n_rounds, seconds) for name in names]
     single = kept("elements", elements, quick, n_stacks // 2, n_rounds)
     of_ranks = kept("ranks", ranks, quick, seconds)
-    of_tail = kept("tail", tail, quick, n_stacks, n_rounds, seconds)
-    components, high = of_ranks["row"], of_tail["row"]
-    not_quiet: Rows = [row for each in (*found, of_ranks, of_tail) for row in each["rejected"]]
+    components = of_ranks["row"]
+    not_quiet: Rows = [row for each in (*found, of_ranks) for row in each["not_quiet"]]
+    tails: Rows = [row for each in found for row in each["tail"]]
     rows: Rows = [each["row"] for each in found]
     micro: Rows = [each["micro"] for each in found]
     figures: dict[str, float] = {}
@@ -232,7 +212,7 @@ def main() -> None:
             f"{prefix}spearman_min": min(row["spearman"] for row in part),
             f"{prefix}mean_slack": float(np.mean([row["slack"] for row in part])),
         }
-    figures |= {"tail_coverage": high["coverage"], "tail_slack": high["slack"]}
+    figures |= {"tail_coverage": tails[0]["coverage"], "tail_slack": tails[0]["slack"]}
     figures["coverage_ms_min"] = min(row["coverage_ms"] for row in rows)
     figures["signal_to_noise_min"] = min(row["signal_to_noise"] for row in rows)
     figures["elements_slower_than_groups"] = single["slower_than_groups"]
@@ -245,7 +225,7 @@ def main() -> None:
                 agreement = spearmanr(*([each[module] for module in common] for each in costs)).statistic
                 alike.append({"one": names[other], "other": names[one], "rank_correlation_of_costs": float(agreement)})
     show("held out", rows)
-    show("a high quantile", [high])
+    show("a high quantile", tails)
     show("from operators alone", micro)
     show("single elements", [single])
     show("rank components", [components])
@@ -255,7 +235,7 @@ def main() -> None:
         show("do costs rank alike", alike)
     tables = {
         "held_out": rows,
-        "tail": [high],
+        "tail": tails,
         "micro": micro,
         "elements": [single],
         "ranks": [components],
