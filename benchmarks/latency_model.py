@@ -6,9 +6,9 @@ Settings differ in network, threads, rows and dtype. For each, a profile is made
 random configurations that it has never seen are timed, interleaved, and compared with its prediction and its bound,
 both as multiples of the base. For one setting, a second profile bounds the 95th percentile. *Micro* is a profile from
 operators timed alone. *Elements* has masks of single elements instead of groups, at the same density, with a model of
-its own. *Ranks* has rank components as units; its figures are those that the profile gives of itself. Finished settings
-are kept, so a stopped run goes on. A profile that says the machine was not quiet is measured again, as it advises;
-those that were rejected so are in the result too.
+its own. *Ranks* has rank components as units, and a quarter of the runs. Finished settings are kept, so a stopped run
+goes on. A profile that says the machine was not quiet is measured again, as it advises; those that were rejected so are
+in the result too.
 """
 
 import argparse
@@ -29,25 +29,26 @@ from scipy.stats import spearmanr
 from transformers.utils import logging
 
 from smatter.budget.latency import LatencyModel
-from smatter.devices.measure import fit_and_calibrate, measure_profile, quality, time_stacks
-from smatter.devices.profile import Profile, Quality
-from smatter.devices.stacks import REST, Bench, Setting, Stack
+from smatter.devices.measure import MeasureSettings, fit_and_calibrate, measure_profile, quality, time_stacks
+from smatter.devices.profile import Profile
+from smatter.devices.stacks import REST, Bench, Setting, Stack, make_bench
 from smatter.devices.timing import Timed, time_cases
 from smatter.devices.unmeasured import micro_costs
 from smatter.runtime.deltas import OwnDeltas
 from smatter.runtime.packing import linear_terms
 
 NAME = "latency_model"
+RANKS = "vit, 1 thread, 8 rows, rank 16"
 SETTINGS = {
     "vit, 1 thread, 8 rows": ("vit", Setting(1, 8)),
     "vit, 2 threads, 8 rows": ("vit", Setting(2, 8)),
     "minilm, 1 thread, 2 rows": ("minilm", Setting(1, 2)),
     "vit, 1 thread, 1 row, bf16": ("vit", Setting(1, 1, "BF16")),
+    RANKS: ("vit", Setting(1, 8, rank=16)),
 }
 TAIL, TAIL_QUANTILE = "vit, 1 thread, 8 rows", 0.95
 ELEMENTS = "vit", Setting(1, 2)
 MOST_PROFILES = 3
-RANKS = "vit", Setting(1, 8, rank=16)
 
 
 def profiles_until_quiet(network: Network, setting: Setting, seconds: float, quantile: float = 0.5) -> list[Profile]:
@@ -61,14 +62,9 @@ def profiles_until_quiet(network: Network, setting: Setting, seconds: float, qua
 def worth(profile: Profile, stacks: list[Stack], timed: Timed) -> dict[str, object]:
     """What a profile is worth on configurations that it has not seen, in multiples of the base."""
     predicted, bound = profile.predict(stacks) / profile.base, profile.bound(stacks) / profile.base
-    return told(profile, quality(predicted, timed.quantile(0.5), bound, timed.quantile(profile.quantile)))
-
-
-def told(profile: Profile, found: Quality) -> dict[str, object]:
-    """A profile in a table."""
-    rounds = profile.record["rounds"]
+    found = quality(predicted, timed.quantile(0.5), bound, timed.quantile(profile.quantile))
     own = {"quantile": profile.quantile, "kappa": profile.kappa, "others_in_profile": profile.others}
-    return {**own, "rounds_in_profile": rounds, **found.model_dump()}
+    return {**own, "rounds_in_profile": profile.record["rounds"], **found.model_dump()}
 
 
 def held_out(name: str, n_stacks: int, n_rounds: int, seconds: float) -> dict[str, object]:
@@ -76,7 +72,7 @@ def held_out(name: str, n_stacks: int, n_rounds: int, seconds: float) -> dict[st
     size, setting = SETTINGS[name]
     network = Network(size)
     profiles = profiles_until_quiet(network, setting, seconds)
-    profile, bench = profiles[-1], Bench(network.library, setting)
+    profile, bench = profiles[-1], make_bench(network.library, setting)
     generator = np.random.default_rng(99)
     stacks = [bench.random_stack(generator) for _ in range(n_stacks)]
     torch.set_num_threads(setting.threads)
@@ -160,16 +156,6 @@ def elements(n_stacks: int, n_rounds: int) -> dict[str, object]:
     }  # fmt: skip
 
 
-def ranks(seconds: float) -> dict[str, object]:
-    """Rank components as units: what the profile says of itself."""
-    size, setting = RANKS
-    rows = []
-    for profile in profiles_until_quiet(Network(size), setting, seconds):
-        assert profile.quality
-        rows.append({"setting": f"{size}, rank {setting.rank}", **told(profile, profile.quality)})
-    return {"row": rows[-1], "not_quiet": rows[:-1]}
-
-
 def kept(key: str, work: Callable[..., dict[str, object]], quick: bool, *given: object) -> dict[str, object]:
     """What this very commit found before with the same arguments, or what is found now."""
     if quick or " " in COMMIT:  # changed since the commit
@@ -186,7 +172,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--configurations", type=int, default=100, help="held out, of each setting")
     parser.add_argument("--forwards", type=int, default=200, help="of each configuration")
-    parser.add_argument("--seconds", type=float, default=90, help="to measure a profile")
+    parser.add_argument("--seconds", type=float, default=MeasureSettings.seconds, help="to measure a profile")
     parser.add_argument("--quick", action="store_true", help="one setting, few configurations")
     options = parser.parse_args()
     quick, begin = options.quick, time.perf_counter()
@@ -195,10 +181,10 @@ def main() -> None:
     n_stacks, n_rounds, seconds = options.configurations, options.forwards, options.seconds
     if quick:
         n_stacks, n_rounds, seconds = 10, 5, 5
-    names = list(SETTINGS)[:1] if quick else list(SETTINGS)
+    names = [TAIL] if quick else [name for name in SETTINGS if name != RANKS]
     found = [kept("held out", held_out, quick, name, n_stacks, n_rounds, seconds) for name in names]
     single = kept("elements", elements, quick, n_stacks // 2, n_rounds)
-    of_ranks = kept("ranks", ranks, quick, seconds)
+    of_ranks = kept("held out", held_out, quick, RANKS, n_stacks, max(5, n_rounds // 4), seconds)
     components = of_ranks["row"]
     not_quiet: Rows = [row for each in (*found, of_ranks) for row in each["not_quiet"]]
     tails: Rows = [row for each in found for row in each["tail"]]

@@ -44,7 +44,7 @@ from smatter.backbones.network import Inputs
 from smatter.compose.recipe import Recipe
 from smatter.compose.residual import Residual
 from smatter.devices.choice import TaskLoad, choose_runtime
-from smatter.devices.measure import measure_profile
+from smatter.devices.measure import MeasureSettings, measure_profile
 from smatter.devices.stacks import Setting
 from smatter.runtime.merged import MergedRuntime
 from smatter.runtime.resident import Resident
@@ -222,7 +222,7 @@ def main() -> None:
         figures[f"speedup_vs_merged_{size}"] = main_row["faster_than_merged"]
         figures[f"share_of_ceiling_{size}"] = 1 / main_row["shared"]
         resident += resident_rows(network, 10 if quick else 100, 50 if quick else N_RESIDENT)
-        rule += rule_rows(network, 3 if quick else 7, 6 if quick else N_LOADS, 5 if quick else 90)
+        rule += rule_rows(network, 3 if quick else 7, 6 if quick else N_LOADS, 5 if quick else MeasureSettings.seconds)
         del network
         gc.collect()
     for name in ("speedup_vs_merged", "share_of_ceiling"):

@@ -202,6 +202,45 @@ def test_what_falls_to_every_task_is_found(bench: Bench, monkeypatch: pytest.Mon
     assert measure.time_split(bench, np.random.default_rng(0)) == pytest.approx(share)
 
 
+def test_what_falls_to_every_task_is_taken_from_the_largest_stacks(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from smatter.devices import measure
+
+    split: list[int] = []
+    monkeypatch.setattr(bench, "split_case", lambda stack: split.append(bench.deltas(stack, 0).n_bytes))
+
+    def prepare(_: object, cases: list[Callable[[], object]], *__: object) -> Timed:
+        for case in cases:
+            case()
+        return Timed(np.full((len(cases), 1), 1.5), np.ones(3), None)
+
+    monkeypatch.setattr(measure, "time_cases", prepare)
+    measure.time_split(bench, np.random.default_rng(0))
+    generator = np.random.default_rng(0)
+    drawn = [bench.deltas(bench.random_stack(generator), 0).n_bytes for _ in range(measure.SPLIT_DRAWN)]
+    assert split == sorted(drawn)[-measure.SPLIT_STACKS :] and len(split) < len(drawn)
+
+
+@pytest.mark.parametrize(("run_seconds", "quantile", "expected"), [(0.05, 0.5, 6), (0.5, 0.5, 4), (0.5, 0.95, 20)])
+def test_stacks_are_timed_as_often_as_there_is_time_for(
+    run_seconds: float, quantile: float, expected: int, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from smatter.devices import measure
+
+    n_passes = 0
+
+    def run() -> None:
+        nonlocal n_passes
+        n_passes += 1
+
+    monkeypatch.setattr(bench, "plain", lambda: run)
+    monkeypatch.setattr(bench, "case", lambda *_: run)
+    monkeypatch.setattr("smatter.devices.measure.time.perf_counter", lambda: n_passes * run_seconds)
+    stacks = [bench.random_stack(np.random.default_rng(0))] * 200
+    assert measure._n_rounds(bench, stacks, MeasureSettings(seconds=110.0, quantile=quantile)) == expected
+
+
 def test_what_bends_is_found_only_where_it_is_there() -> None:
     generator = np.random.default_rng(0)
     kinds = {f"module {number}": "one" for number in range(4)}

@@ -48,8 +48,8 @@ def profile(
         float | None, typer.Option(metavar="SHARE", help="How often a bound may fail; 0.1, or as in --from.")
     ] = None,
     seconds: Annotated[
-        float, typer.Option(metavar="S", min=1, help="How long to measure, about; never below 5 runs of 230 networks.")
-    ] = 90.0,
+        float, typer.Option(metavar="S", min=1, help="How long to measure, about; never below 4 runs of 230 networks.")
+    ] = 100.0,
     method: Annotated[
         Literal["stacks", "micro-benchmarks", "bytes"],
         typer.Option(help="Time whole networks; operators alone, which is quicker and worse; or count bytes."),

@@ -24,8 +24,11 @@ from smatter.devices.timing import CASES_PER_BASE, Neighbours, Timed, is_quiet, 
 from smatter.errors import InvalidSettings
 from smatter.library.library import Library
 
-LEAST_ROUNDS, MOST_ROUNDS, CORRECTING_ROUNDS = 5, 60, 20
-SPLIT_STACKS, SPLIT_ROUNDS = 10, 7
+LEAST_ROUNDS, MOST_ROUNDS, CORRECTING_ROUNDS = 4, 60, 20
+ROWS_ROUNDS, SPLIT_ROUNDS = 5, 5
+SPLIT_DRAWN, SPLIT_STACKS = 20, 4
+"""Drawn, and of these the largest, which are timed: what small ones take is lost in noise."""
+
 BENDS = (-0.4, -0.2, 0.0, 0.2, 0.4)
 """Tried for what is not additive."""
 
@@ -44,7 +47,7 @@ class MeasureSettings:
         n_fitted: stacks that costs are fitted to.
         n_calibrated: other stacks, that the bound is taken from.
         n_tested: others again, that say what the profile is worth.
-        seconds: about how long it may take; every stack is timed five times at least, more for high quantiles.
+        seconds: about how long it may take; every stack is timed four times at least, more for high quantiles.
         quantile: of a stack's times that the bound is for.
         delta: how likely a new stack may exceed its bound.
         seed: of the stacks.
@@ -53,7 +56,7 @@ class MeasureSettings:
     n_fitted: int = 90
     n_calibrated: int = 100
     n_tested: int = 40
-    seconds: float = 90.0
+    seconds: float = 100.0
     quantile: float = 0.5
     delta: float = 0.1
     seed: int = 0
@@ -278,7 +281,7 @@ def time_rows(bench: Bench, base: float) -> dict[int, float]:
             return bench.base.features(inputs, [])
 
         some()
-        ratios = [seconds(some) / seconds(whole) for _ in range(9)]
+        ratios = [seconds(some) / seconds(whole) for _ in range(ROWS_ROUNDS)]
         found[n_rows] = base * float(np.median(ratios))
     return found
 
@@ -291,7 +294,8 @@ def time_split(bench: Bench, generator: np.random.Generator) -> float:
     n_rows = bench.setting.batch
     if n_rows == 1:
         return 1.0
-    stacks = [bench.random_stack(generator) for _ in range(SPLIT_STACKS)]
+    drawn = [bench.random_stack(generator) for _ in range(SPLIT_DRAWN)]
+    stacks = sorted(drawn, key=lambda stack: bench.deltas(stack, 0).n_bytes)[-SPLIT_STACKS:]
     cases = [lambda stack=stack: bench.case(stack, 0) for stack in stacks]
     cases += [lambda stack=stack: bench.split_case(stack) for stack in stacks]
     whole, split = np.split(time_cases(bench.plain(), cases, SPLIT_ROUNDS, generator).quantile(0.5) - 1, 2)
