@@ -211,9 +211,11 @@ def machine(packages: Sequence[str], threads: int) -> dict[str, Any]:
         except PackageNotFoundError:
             return None
 
-    cpu = [line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
+    from smatter.devices.fingerprint import matrix_instructions, processor  # after threads are set
+
     return {
-        "cpu": cpu[0] if cpu else platform.processor(),
+        "cpu": processor(),
+        "matrix_instructions": " ".join(matrix_instructions()),
         "cores": os.cpu_count(),
         "ram_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "system": platform.system(),

@@ -14,6 +14,7 @@ from torch import Tensor
 from smatter.budget.latency import LatencyModel, ModuleCost
 from smatter.compose.mixture import Mixture
 from smatter.compose.residual import Elements, Residual
+from smatter.devices import fingerprint as fingerprints
 from smatter.devices import timing
 from smatter.devices.active import active_fractions
 from smatter.devices.choice import TaskLoad, choose_runtime
@@ -389,6 +390,24 @@ def test_reading_for_a_library_refuses_what_was_measured_elsewhere(
             read_profile(path, vit, setting)
     with pytest.raises(InvalidProfile, match="for one number of rows only"):
         PROFILE.model_copy(update={"rows": {}}).base_of(3)
+
+
+def test_processors_of_one_name_that_multiply_otherwise_are_told_apart(
+    measured: Profile, vit: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = {"model name": "a", "flags": "sse avx512f"}
+    monkeypatch.setattr(fingerprints, "_told", lambda name: told.get(name, ""))
+    path = tmp_path / "p.json"
+    write_profile(path, measured.model_copy(update={"fingerprint": fingerprints.fingerprint(vit, 1, 2, "F32", 8)}))
+    read_profile(path, vit, Setting(batch=2, length=8))
+    told["flags"] = "sse avx512f sha"  # nothing that torch multiplies with
+    read_profile(path, vit, Setting(batch=2, length=8))
+    told["flags"] = "sse avx512f avx512_bf16"
+    with pytest.raises(InvalidProfile, match=r"capability .*, not .* avx512_bf16"):
+        read_profile(path, vit, Setting(batch=2, length=8))
+    del told["flags"]
+    told["Features"] = "asimd bf16 i8mm"  # as Arm says it
+    assert fingerprints.fingerprint(vit, 1, 2, "F32", 8).capability.endswith(" bf16 i8mm")
 
 
 def test_lengths_that_the_network_does_not_take_are_refused(vit: Library, tmp_path: Path) -> None:

@@ -15,6 +15,9 @@ from smatter.library.library import Library
 
 Label = Field(min_length=1, max_length=200)
 
+MATRIX_INSTRUCTIONS = ("amx", "bf16", "fp16", "i8mm", "sve", "vnni")
+"""Parts of the names of such instructions."""
+
 
 class Fingerprint(BaseModel):
     """A device and what runs on it.
@@ -22,7 +25,7 @@ class Fingerprint(BaseModel):
     Args:
         device: the processor's name.
         cores: processors that this process may use.
-        capability: the instructions that torch uses.
+        capability: the instructions that torch uses, and those for products of matrices that the processor has.
         torch, transformers: their versions.
         threads: that torch uses.
         batch: rows of a forward pass.
@@ -61,9 +64,9 @@ def fingerprint(
     config = {key: value for key, value in library.base.config.items() if not key.startswith("_")}
     network = json.dumps([config, library.partition.digest], sort_keys=True, default=str)
     return Fingerprint(
-        device=_processor(),
+        device=processor(),
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-        capability=torch.backends.cpu.get_cpu_capability(),
+        capability=" ".join([torch.backends.cpu.get_cpu_capability(), *matrix_instructions()]),
         torch=torch.__version__,
         transformers=version("transformers"),
         threads=threads,
@@ -75,10 +78,21 @@ def fingerprint(
     )
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Its name."""
+    return _told("model name") or platform.processor() or platform.machine()
+
+
+def matrix_instructions() -> list[str]:
+    """Those that the processor has; of one name they can differ, and then bf16 takes several times as long."""
+    found = (_told("flags") or _told("Features")).split()  # the latter on Arm
+    return sorted(flag for flag in found if any(kind in flag for kind in MATRIX_INSTRUCTIONS))
+
+
+def _told(name: str) -> str:
+    """What the system tells of its first processor under a name, if it does."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, "") or platform.processor() or platform.machine()
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.partition(":")[0].strip() == name), "")
