@@ -27,10 +27,10 @@ from toy_suite import DOMAINS, Episode, add_noise_sources, draw_episode, make_ch
 
 from smatter.adaptation.adapt import Adapted
 from smatter.adaptation.evidence import gather_evidence
-from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.solver import SolverSettings, solve_live
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
+from smatter.live.mixture import LiveMixture
 from smatter.scores.intervals import mean_interval, paired_difference
 
 NAME = "network_solver"

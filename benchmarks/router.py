@@ -24,14 +24,14 @@ sys.path.insert(0, str(ROOT / "tools" / "sources"))
 
 from plan import SPECIALISTS
 
-from smatter.adaptation.episodes import episode_rows, prepared_support
 from smatter.adaptation.evidence import gather_evidence
-from smatter.adaptation.identity import Task
-from smatter.adaptation.live import EpisodeRows, LiveMixture
 from smatter.adaptation.modes import ModeSettings, Routed, route_task
-from smatter.adaptation.routing import encode
 from smatter.adaptation.solver import SolverSettings, solve_live
 from smatter.compose.mixture import Mixture
+from smatter.live.episodes import episode_rows, prepared_support
+from smatter.live.identity import Task
+from smatter.live.mixture import EpisodeRows, LiveMixture
+from smatter.route.encode import encode
 from smatter.scores.intervals import mean_interval, paired_difference
 from smatter.tasks.open import SHIPPED
 from smatter.tasks.support import Support

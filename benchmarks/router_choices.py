@@ -16,9 +16,9 @@ import torch
 from common import ROOT, SCRATCH, Rows, machine, show, write_result
 from signs_tasks import KINDS, PACKAGES, Scores, by_draw, live, shared_out, tasks, train_on_signs, trained, weighed
 
-from smatter.adaptation.episodes import episode_rows, prepared_support
-from smatter.adaptation.identity import Task
-from smatter.adaptation.routing import encode
+from smatter.live.episodes import episode_rows, prepared_support
+from smatter.live.identity import Task
+from smatter.route.encode import encode
 from smatter.route.router import RouterSettings
 from smatter.scores.intervals import mean_interval, paired_difference
 from smatter.train.objective import Imitation

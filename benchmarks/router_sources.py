@@ -23,17 +23,17 @@ sys.path.insert(0, str(ROOT / "tests" / "adaptation"))
 
 from toy_suite import add_noise_sources
 
-from smatter.adaptation.episodes import episode_rows, prepared_support
 from smatter.adaptation.evidence import gather_evidence
-from smatter.adaptation.identity import Task
-from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.modes import ModeSettings, route_task
-from smatter.adaptation.routers import TrainedRouter
 from smatter.adaptation.solver import SolverSettings, solve_live
 from smatter.compose.mixture import Mixture
 from smatter.library.library import open_library
+from smatter.live.episodes import episode_rows, prepared_support
+from smatter.live.identity import Task
+from smatter.live.mixture import LiveMixture
 from smatter.route.descriptor import N_MOMENTS
 from smatter.route.router import Router, RouterSettings
+from smatter.route.store import TrainedRouter
 from smatter.route.summary import ClassStatistics
 from smatter.scores.intervals import mean_interval, paired_difference
 from smatter.tasks.open import SHIPPED

@@ -46,8 +46,8 @@ from smatter.compose.residual import Residual
 from smatter.devices.choice import TaskLoad, choose_runtime
 from smatter.devices.measure import MeasureSettings, measure_profile
 from smatter.devices.stacks import Setting
+from smatter.live.resident import Resident
 from smatter.runtime.merged import MergedRuntime
-from smatter.runtime.resident import Resident
 from smatter.runtime.shared import SharedRuntime
 
 NAME = "runtime"

@@ -18,7 +18,7 @@ from smatter.devices.measure import MeasureSettings
 from smatter.devices.sample import sample_network
 from smatter.library.edit import init_library
 from smatter.library.library import Library, open_library
-from smatter.runtime.resident import Resident
+from smatter.live.resident import Resident
 from smatter.runtime.shared import SharedRuntime
 
 SIZES: dict[str, Callable[[], PreTrainedModel]] = {

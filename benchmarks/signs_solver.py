@@ -14,11 +14,11 @@ import torch
 from common import Rows, machine, show, write_result
 from signs_tasks import KINDS, PACKAGES, Scores, live, shared_out, tasks
 
-from smatter.adaptation.episodes import episode_rows, prepared_support
 from smatter.adaptation.evidence import gather_evidence
-from smatter.adaptation.network_loss import MixtureLoss
 from smatter.adaptation.solver import SolverSettings, solve_live
 from smatter.compose.mixture import Mixture
+from smatter.live.episodes import episode_rows, prepared_support
+from smatter.live.problems import MixtureLoss
 from smatter.scores.intervals import mean_interval, paired_difference
 from smatter.solve.frank_wolfe import FrankWolfe, uniform
 from smatter.solve.loop import run

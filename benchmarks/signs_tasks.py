@@ -18,14 +18,14 @@ os.environ |= PLAIN_PROCESS
 import torch
 from torch import Tensor
 
-from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.modes import ask
-from smatter.adaptation.routers import TrainedRouter, read_router, write_router
-from smatter.adaptation.routing import Encoded, as_mixture
 from smatter.library.library import open_library
+from smatter.live.mixture import LiveMixture
+from smatter.route.encode import Encoded, as_mixture
+from smatter.route.probe import draw_probe
+from smatter.route.store import TrainedRouter, read_router, write_router
 from smatter.tasks.lists import TaskList
 from smatter.tasks.open import SHIPPED, open_list, open_suite
-from smatter.tasks.probe import draw_probe
 from smatter.tasks.shifts.wear import Worn
 from smatter.train.curriculum import make_curriculum
 from smatter.train.meta import train_router

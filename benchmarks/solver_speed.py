@@ -24,14 +24,14 @@ import sklearn.linear_model
 import torch
 from scipy import sparse
 
+from smatter.linear.loss import LinearLoss, SquaredStatistics
+from smatter.linear.mixing import mixture_problem
+from smatter.linear.residual import ResidualProblem
+from smatter.linear.working_set import solve_lasso
 from smatter.solve.frank_wolfe import FrankWolfe, uniform
-from smatter.solve.linear import LinearLoss, SquaredStatistics
 from smatter.solve.loop import run
-from smatter.solve.mixing import mixture_problem
 from smatter.solve.pattern import Pattern
-from smatter.solve.residual import ResidualProblem
 from smatter.solve.thresholding import HardThresholding
-from smatter.solve.working_set import solve_lasso
 
 NAME = "solver_speed"
 N_SOURCES, N_FEATURES, N_EXAMPLES, N_NONZERO = 16, 512, 32, 8

@@ -19,15 +19,15 @@ from theory_tasks import (
 )
 from torch import Tensor
 
-from smatter.solve.alternate import solve_pair
+from smatter.linear.alternate import solve_pair
+from smatter.linear.loss import LinearLoss, SquaredStatistics
+from smatter.linear.mixing import mixture_problem
+from smatter.linear.task import LinearTask, PairSolution
 from smatter.solve.frank_wolfe import FrankWolfe
-from smatter.solve.linear import LinearLoss, SquaredStatistics
 from smatter.solve.loop import State, run
-from smatter.solve.mixing import mixture_problem
 from smatter.solve.pattern import Pattern
 from smatter.solve.problem import Evaluation, Problem
 from smatter.solve.quadratic import QuadraticMixture
-from smatter.solve.task import LinearTask, PairSolution
 
 
 def mismatch(size: Size) -> Outcome:

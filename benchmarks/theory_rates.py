@@ -22,9 +22,9 @@ from theory_tasks import (
 )
 from torch import Tensor
 
-from smatter.solve.alternate import solve_pair
+from smatter.linear.alternate import solve_pair
+from smatter.linear.task import LinearTask
 from smatter.solve.pattern import Pattern
-from smatter.solve.task import LinearTask
 
 Outcome = tuple[dict[str, float], dict[str, Rows]]
 

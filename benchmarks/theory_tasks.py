@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smatter.solve.alternate import solve_pair
-from smatter.solve.linear import LinearLoss, SquaredStatistics
+from smatter.linear.alternate import solve_pair
+from smatter.linear.loss import LinearLoss, SquaredStatistics
+from smatter.linear.support import solve_on_support
+from smatter.linear.task import LinearTask
 from smatter.solve.pattern import Pattern
-from smatter.solve.support import solve_on_support
-from smatter.solve.task import LinearTask
 
 CHUNK = 20_000_000
 """The most feature values drawn at a time."""

@@ -29,8 +29,8 @@ from smatter.backbones.heads import class_sums, prototype_logits
 from smatter.backbones.network import Network
 from smatter.backbones.texts import Tokenizer
 from smatter.compose.mixture import Mixture
+from smatter.files.writing import write_file
 from smatter.library.library import Library, open_library
-from smatter.library.writing import write_file
 from smatter.scores.intervals import mean_interval, paired_difference
 from smatter.tasks.episode import Episode
 from smatter.tasks.open import open_suite

@@ -37,7 +37,7 @@ _HOMES = {
     "read_list": "smatter.tasks.lists",
     "read_profile": "smatter.devices.profile",
     "read_recipe": "smatter.library.recipes",
-    "read_router": "smatter.adaptation.routers",
+    "read_router": "smatter.route.store",
     "read_support": "smatter.tasks.support",
     "remove_source": "smatter.library.edit",
     "support_of": "smatter.tasks.export",

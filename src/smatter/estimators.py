@@ -12,13 +12,13 @@ import numpy as np
 import torch
 
 from smatter.errors import MissingExtra, SmatterWarning
-from smatter.solve.advice import advise
-from smatter.solve.alternate import solve_pair
-from smatter.solve.choose import PULLS, Choice, choose, pulled, pulled_weights
-from smatter.solve.linear import LinearLoss
-from smatter.solve.links import Link, Logistic, Squared
+from smatter.linear.advice import advise
+from smatter.linear.alternate import solve_pair
+from smatter.linear.choose import PULLS, Choice, choose, pulled, pulled_weights
+from smatter.linear.links import Link, Logistic, Squared
+from smatter.linear.loss import LinearLoss
+from smatter.linear.task import LinearTask, PairSolution
 from smatter.solve.pattern import Pattern
-from smatter.solve.task import LinearTask, PairSolution
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol
 
 from smatter.errors import UnknownModule, UnsafeFile
 
@@ -79,3 +80,23 @@ class Partition:
         """A sha256 of names and membership, so that a recipe with weights per module knows its modules."""
         canonical = {module: sorted(tensors) for module, tensors in self.modules.items()}
         return hashlib.sha256(json.dumps(canonical, sort_keys=True).encode()).hexdigest()
+
+
+class Progress(Protocol):
+    """How every long piece of work says that it moves on: bytes, steps or a share of the whole, and words beside it."""
+
+    def __call__(self, amount: float, words: str = "", /) -> None:
+        """Move on by some amount."""
+
+
+def silent(amount: float, words: str = "", /) -> None:
+    """Progress that nobody watches."""
+
+
+def part(progress: Progress, share: float) -> Progress:
+    """Progress of a piece of a longer work, each unit of which is this share of one unit of the whole."""
+
+    def advance(amount: float, words: str = "", /) -> None:
+        progress(share * amount, words)
+
+    return advance

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.solver import SolverSettings, solve_live
 from smatter.backbones.network import Network
 from smatter.compose.kernel import blend
 from smatter.library.library import open_library
+from smatter.live.mixture import LiveMixture
 from smatter.tasks.support import Support
 
 

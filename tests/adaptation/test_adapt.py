@@ -10,11 +10,11 @@ from toy_suite import SIZE, draw_episode
 
 import smatter
 from smatter.adaptation.evidence import gather_evidence
-from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.solver import SolverSettings
 from smatter.cli.main import main
 from smatter.errors import InvalidSupport
 from smatter.library.library import Library
+from smatter.live.mixture import LiveMixture
 from smatter.tasks.support import Support
 
 

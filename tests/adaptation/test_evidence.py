@@ -8,10 +8,10 @@ from tiny_libraries import pixels_support, texts_support
 from toy_suite import DOMAINS, draw_episode
 
 from smatter.adaptation.evidence import Evidence, default_temperature, gather_evidence
-from smatter.adaptation.live import LiveMixture
 from smatter.compose.mixture import Mixture
 from smatter.errors import InvalidSettings, InvalidSupport
 from smatter.library.library import Library
+from smatter.live.mixture import LiveMixture
 from smatter.tasks.support import Support
 
 

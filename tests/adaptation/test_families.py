@@ -13,15 +13,15 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 import smatter
-from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.solver import SolverSettings
 from smatter.backbones.fitted_heads import HEADS
-from smatter.backbones.groups import find_groups
 from smatter.backbones.network import Network
 from smatter.cli.main import main
 from smatter.errors import InvalidSettings
 from smatter.library.library import Library
+from smatter.live.mixture import LiveMixture
 from smatter.tasks.support import Support
+from smatter.units.groups import find_groups
 
 TEXT = {"vocab_size": len(WORDS), "max_position_embeddings": 32}
 GPT2 = {"vocab_size": len(WORDS), "n_positions": 32, "n_embd": 16, "n_layer": 2, "n_head": 2}

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from smatter.adaptation.identity import Task
-from smatter.adaptation.live import LiveMixture
 from smatter.library.library import Library
+from smatter.live.identity import Task
+from smatter.live.mixture import LiveMixture
 from smatter.tasks.support import Support
 
 

@@ -8,13 +8,13 @@ from tiny_libraries import pixels_support, random_library, texts_support, tiny_b
 from torch import Tensor
 from torch.func import functional_call
 
-from smatter.adaptation import live as live_module
-from smatter.adaptation.live import LiveMixture, Rows
-from smatter.adaptation.network_loss import MixtureLoss, ResidualLoss
 from smatter.backbones import network as network_module
 from smatter.backbones.names import names_in_memory
 from smatter.library.edit import add_source, init_library
 from smatter.library.library import Library
+from smatter.live import mixture as live_module
+from smatter.live.mixture import LiveMixture, Rows
+from smatter.live.problems import MixtureLoss, ResidualLoss
 from smatter.solve.frank_wolfe import uniform
 
 

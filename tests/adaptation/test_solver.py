@@ -12,7 +12,6 @@ from toy_suite import DOMAINS, add_noise_sources, draw_episode
 from toy_suite import make_library as make_toy_library
 
 from smatter.adaptation.adapt import Adapted, adapt
-from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.solver import NetworkSolution, SolverSettings, solve_live, solve_network
 from smatter.adaptation.sparsity import keep_elements, keep_modules
 from smatter.compose.mixture import Mixture
@@ -20,6 +19,7 @@ from smatter.errors import InvalidSettings
 from smatter.library.edit import add_source, init_library
 from smatter.library.export import export
 from smatter.library.library import Library
+from smatter.live.mixture import LiveMixture
 from smatter.solve.solution import Status
 from smatter.tasks.support import Support
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from smatter.adaptation.views import image_views, text_views, token_views
+from smatter.live.views import image_views, text_views, token_views
 
 
 def test_views_of_pictures_are_reproducible_and_modest() -> None:

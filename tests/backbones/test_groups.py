@@ -14,11 +14,11 @@ from safetensors.torch import load_file
 from tiny_models import IMAGE, STAGES, TEXT, build, make
 from transformers import PreTrainedModel
 
-from smatter.backbones.groups import Group, Slice, find_groups
 from smatter.backbones.modules import partition
 from smatter.backbones.network import Network
 from smatter.errors import IncompatibleSource
 from smatter.records import Partition, TensorSpec
+from smatter.units.groups import Group, Slice, find_groups
 
 Tensors = dict[str, torch.Tensor]
 

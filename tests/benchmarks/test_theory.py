@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from smatter.solve.alternate import solve_pair
+from smatter.linear.alternate import solve_pair
+from smatter.linear.loss import LinearLoss
+from smatter.linear.mixing import mixture_problem
+from smatter.linear.task import LinearTask
 from smatter.solve.frank_wolfe import FrankWolfe
-from smatter.solve.linear import LinearLoss
-from smatter.solve.mixing import mixture_problem
 from smatter.solve.pattern import Pattern
-from smatter.solve.task import LinearTask
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 

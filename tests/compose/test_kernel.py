@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smatter.compose import blocked, fused
-from smatter.compose.arrays import NUMPY_DTYPES, Array, as_torch
 from smatter.compose.kernel import blend
+from smatter.files.arrays import NUMPY_DTYPES, Array, as_torch
 from smatter.records import TensorSpec
 
 TORCH = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}

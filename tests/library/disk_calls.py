@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from smatter.library import writing
+from smatter.files import writing
 
 Hook = Callable[[str, Any], None]
 """Hears the name of a call and its first argument, a path or a descriptor."""

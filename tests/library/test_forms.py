@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_networks import make_tensors, write_checkpoint
 
-from smatter.compose.arrays import as_torch
+from smatter.files.arrays import as_torch
 from smatter.library.checkpoint import open_checkpoint
+from smatter.library.contents import content_digest
 from smatter.library.edit import add_source
 from smatter.library.forms.delta import BLOCK
-from smatter.library.hashing import content_digest
 from smatter.library.library import Library
 from smatter.library.stored import FORMS, STORED, StoredSource, measure_loss, write_stored
 
@@ -125,7 +125,7 @@ def test_reading_a_module_touches_nothing_else(make_library: Callable[..., Libra
     source = write_checkpoint(library.folder.parent / "d", make_tensors(4, near=make_tensors(0)))
     library, _ = add_source(library.folder, source, form="delta")
     touched: list[tuple[str, str]] = []
-    from smatter.library.checkpoint import MappedFile
+    from smatter.files.reading import MappedFile
 
     original = MappedFile.read
 

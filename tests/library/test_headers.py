@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from json_fuzz import JSON, mutated_bytes, mutated_json
 
 from smatter.errors import SmatterError, UnsafeFile
-from smatter.library.checkpoint import MappedFile
-from smatter.library.headers import Header, encode_header, parse_header, parse_json, read_header
+from smatter.files.reading import Header, MappedFile, parse_header, parse_json, read_header
+from smatter.files.writing import encode_header
 from smatter.records import ITEM_SIZES, TensorSpec
 
 PATH = Path("stranger.safetensors")

@@ -30,7 +30,7 @@ from hostile_shelf import (
 )
 
 from smatter.cli.main import main
-from smatter.library import hashing
+from smatter.files import hashing
 
 CASES = [case for table in (hostile_files, hostile_libraries, hostile_requests) for case in table.CASES.values()]
 

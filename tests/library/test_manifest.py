@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from json_fuzz import JSON, mutated_bytes, mutated_json
 
 from smatter.errors import InvalidManifest, SmatterError
-from smatter.library.headers import parse_json
+from smatter.files.reading import parse_json
 from smatter.library.manifest import Manifest, parse_manifest, read_manifest
 
 PATH = Path("library/library.json")

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from smatter.route.experts import Experts, Multipliers
-from smatter.route.layouts import Masked
+from smatter.budget.multipliers import Multipliers
+from smatter.route.experts import Experts
+from smatter.units.layouts import Masked
 
 
 def make_experts(n_experts: int = 3) -> Experts:

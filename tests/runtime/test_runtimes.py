@@ -16,9 +16,9 @@ from smatter.compose.mixture import Mixture
 from smatter.compose.residual import Elements, Residual
 from smatter.errors import InvalidRecipe, InvalidResidual, InvalidSupport, NotFound
 from smatter.library.library import Library
+from smatter.live.resident import Resident
 from smatter.runtime.merged import MergedRuntime
 from smatter.runtime.packing import dense_values, pack
-from smatter.runtime.resident import Resident
 from smatter.runtime.shared import SharedRuntime
 from smatter.runtime.units import RankComponents
 

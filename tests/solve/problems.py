@@ -4,8 +4,8 @@ import cvxpy
 import numpy as np
 import torch
 
-from smatter.solve.linear import LinearLoss
-from smatter.solve.links import Link, Logistic, Squared
+from smatter.linear.links import Link, Logistic, Squared
+from smatter.linear.loss import LinearLoss
 
 Tensor = torch.Tensor
 KINDS = ["random", "identical", "collinear", "few examples", "zero features", "one source", "sparse truth"]

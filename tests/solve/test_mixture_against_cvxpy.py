@@ -4,13 +4,13 @@ import pytest
 import torch
 from problems import KINDS, make_loss, make_task, reference
 
-from smatter.solve.alternate import solve_pair
+from smatter.linear.alternate import solve_pair
+from smatter.linear.links import Logistic, Squared
+from smatter.linear.loss import SquaredStatistics
+from smatter.linear.mixing import mixture_problem, per_block
+from smatter.linear.task import LinearTask
 from smatter.solve.frank_wolfe import FrankWolfe, uniform
-from smatter.solve.linear import SquaredStatistics
-from smatter.solve.links import Logistic, Squared
 from smatter.solve.loop import run
-from smatter.solve.mixing import mixture_problem, per_block
-from smatter.solve.task import LinearTask
 
 N_TASKS = 16
 

@@ -7,20 +7,20 @@ import torch
 from problems import make_loss, make_task, normal, reference
 
 from smatter.errors import BudgetInfeasible
-from smatter.solve.alternate import solve_pair
-from smatter.solve.bounds import lower_bound
-from smatter.solve.choose import choose
-from smatter.solve.cost import Costs, solve_within
+from smatter.linear.alternate import solve_pair
+from smatter.linear.bounds import lower_bound
+from smatter.linear.choose import choose
+from smatter.linear.cost import Costs, solve_within
+from smatter.linear.links import Logistic, Squared
+from smatter.linear.loss import LinearLoss, SquaredStatistics
+from smatter.linear.mixing import mixture_problem
+from smatter.linear.source_limit import enumerate_sources, limit_sources
+from smatter.linear.support import solve_on_support
+from smatter.linear.task import LinearTask
 from smatter.solve.frank_wolfe import FrankWolfe, uniform
-from smatter.solve.linear import LinearLoss, SquaredStatistics
-from smatter.solve.links import Logistic, Squared
 from smatter.solve.loop import run
-from smatter.solve.mixing import mixture_problem
 from smatter.solve.pattern import Pattern
 from smatter.solve.solution import Status
-from smatter.solve.source_limit import enumerate_sources, limit_sources
-from smatter.solve.support import solve_on_support
-from smatter.solve.task import LinearTask
 
 LINKS = [Squared(), Logistic()]
 

@@ -8,17 +8,17 @@ import torch
 from problems import generator, make_loss, make_task, normal
 from sklearn.linear_model import Lasso
 
-from smatter.solve.exchange import exchange, grow
-from smatter.solve.gates import solve_with_gates
-from smatter.solve.group_lasso import ProximalGradient, largest_strength, relax_and_refit
-from smatter.solve.linear import LinearLoss, SquaredStatistics
-from smatter.solve.links import Logistic, Squared
+from smatter.linear.exchange import exchange, grow
+from smatter.linear.gates import solve_with_gates
+from smatter.linear.group_lasso import ProximalGradient, largest_strength, relax_and_refit
+from smatter.linear.links import Logistic, Squared
+from smatter.linear.loss import LinearLoss, SquaredStatistics
+from smatter.linear.residual import ResidualProblem
+from smatter.linear.sparse import best_residual
+from smatter.linear.working_set import solve_lasso
 from smatter.solve.loop import run
 from smatter.solve.pattern import Pattern
-from smatter.solve.residual import ResidualProblem
-from smatter.solve.sparse import best_residual
 from smatter.solve.thresholding import HardThresholding
-from smatter.solve.working_set import solve_lasso
 
 LINKS = [Squared(), Logistic()]
 BLOCKS = torch.tensor([0, 1, 1, 2, 2, 2, 3, 3, 0, 4])

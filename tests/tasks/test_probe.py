@@ -5,7 +5,7 @@ import pytest
 from small_suites import keys, picture_suite, text_suite, usual_suite
 
 from smatter.errors import InvalidSuite
-from smatter.tasks.probe import N_CLASSES, N_EXAMPLES, draw_probe
+from smatter.route.probe import N_CLASSES, N_EXAMPLES, draw_probe
 
 
 def test_a_group_of_every_domain_inside_of_classes_that_no_source_has_seen() -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from smatter.adaptation.live import LiveMixture
 from smatter.errors import InvalidSettings
 from smatter.library.library import Library
+from smatter.live.mixture import LiveMixture
+from smatter.route.probe import draw_probe
 from smatter.route.router import RouterSettings
 from smatter.tasks.lists import TaskList
-from smatter.tasks.probe import draw_probe
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.splits import Split
 from smatter.tasks.suite import Suite
@@ -50,7 +50,7 @@ def test_a_run_that_was_killed_goes_on_to_the_bit(
 ) -> None:
     whole: list[Told] = []
     first = trainee(tiny_library, tiny_suite)
-    outcome = train_router(first, curriculum(tiny_suite), tmp_path / "whole", 2, progress=whole.append)
+    outcome = train_router(first, curriculum(tiny_suite), tmp_path / "whole", 2, watch=whole.append)
 
     class Killed(Exception):
         pass
@@ -61,7 +61,7 @@ def test_a_run_that_was_killed_goes_on_to_the_bit(
 
     folder = tmp_path / "parts"
     with pytest.raises(Killed):
-        train_router(trainee(tiny_library, tiny_suite), curriculum(tiny_suite), folder, 2, progress=killed_after)
+        train_router(trainee(tiny_library, tiny_suite), curriculum(tiny_suite), folder, 2, watch=killed_after)
     parts: list[Told] = []
     last = trainee(tiny_library, tiny_suite)
     assert train_router(last, curriculum(tiny_suite), folder, 2, 1, parts.append) == outcome  # by another process, too

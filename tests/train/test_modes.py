@@ -7,14 +7,14 @@ import pytest
 import torch
 
 import smatter
-from smatter.adaptation.episodes import prepared_support
-from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.modes import Mode, ModeSettings, Tuned, route_task
-from smatter.adaptation.routers import TABLE, TrainedRouter, read_router, write_router
 from smatter.errors import InvalidRouter, InvalidSettings
 from smatter.library.library import Library
+from smatter.live.episodes import prepared_support
+from smatter.live.mixture import LiveMixture
+from smatter.route.probe import draw_probe
 from smatter.route.router import RouterSettings, Tying
-from smatter.tasks.probe import draw_probe
+from smatter.route.store import TABLE, TrainedRouter, read_router, write_router
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.suite import Suite
 from smatter.tasks.support import Support
@@ -83,7 +83,7 @@ def test_gradient_steps_lower_the_loss(live, tiny_suite: Suite, trained: Trained
 
 
 def trained_tensors(live: LiveMixture, trained: TrainedRouter) -> set[str]:
-    from smatter.adaptation.flat import FlatView
+    from smatter.live.flat import FlatView
 
     flat = FlatView(live)
     assert trained.experts
@@ -235,7 +235,7 @@ def test_private_weights_vary_and_need_a_router(live, tiny_suite: Suite, trained
 def test_a_source_that_gives_no_number_gets_no_weight(
     live, tiny_suite: Suite, trained: TrainedRouter, monkeypatch
 ) -> None:
-    import smatter.adaptation.routing as routing
+    import smatter.route.encode as routing
 
     original = routing.source_losses
 

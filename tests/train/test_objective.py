@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from smatter.adaptation.describe import describe_sources, probe_statistics
-from smatter.adaptation.episodes import prepared_support
-from smatter.adaptation.flat import FlatView
-from smatter.adaptation.live import LiveMixture
-from smatter.adaptation.routing import encode
 from smatter.library.library import Library
+from smatter.live.episodes import prepared_support
+from smatter.live.flat import FlatView
+from smatter.live.mixture import LiveMixture
+from smatter.route.encode import encode
 from smatter.route.experts import Experts
+from smatter.route.probe import Probe, draw_probe
 from smatter.route.router import Router, RouterSettings, Tying
-from smatter.tasks.probe import Probe, draw_probe
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.suite import Suite
 from smatter.train.lessons import make_lesson

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from smatter.adaptation.episodes import prepared_support
-from smatter.adaptation.live import LiveMixture
-from smatter.adaptation.routers import TABLE, WEIGHTS, TrainedRouter, read_router, write_router
-from smatter.adaptation.routing import encode
 from smatter.errors import AlreadyExists, InvalidRouter, NotFound
 from smatter.library.library import Library
+from smatter.live.episodes import prepared_support
+from smatter.live.mixture import LiveMixture
+from smatter.route.encode import encode
+from smatter.route.probe import draw_probe
 from smatter.route.router import RouterSettings, Tying
-from smatter.tasks.probe import draw_probe
+from smatter.route.store import TABLE, WEIGHTS, TrainedRouter, read_router, write_router
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.suite import Suite
 from smatter.train.trainee import MetaSettings, Trainee

@@ -8,13 +8,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import smatter
-from smatter.adaptation.episodes import episode_rows, prepared_support
-from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.modes import ModeSettings, Routed, route_task
-from smatter.adaptation.routers import TrainedRouter, read_router
 from smatter.errors import InvalidSupport
 from smatter.library.edit import add_source
 from smatter.library.library import Library, open_library
+from smatter.live.episodes import episode_rows, prepared_support
+from smatter.live.mixture import LiveMixture
+from smatter.route.store import TrainedRouter, read_router
 from smatter.tasks.episode import Episode
 from smatter.tasks.open import SHIPPED, open_list, open_suite
 from smatter.tasks.sampler import Sampler, SamplerSettings

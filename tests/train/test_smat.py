@@ -11,16 +11,16 @@ import pytest
 import torch
 
 import smatter
-from smatter.adaptation.episodes import prepared_support
-from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.modes import ModeSettings, route_task
-from smatter.adaptation.network_loss import GateLoss, ResidualLoss
-from smatter.adaptation.routers import TrainedRouter, read_router, write_router
 from smatter.compose.mixture import Mixture
 from smatter.library.library import Library
+from smatter.live.episodes import prepared_support
+from smatter.live.mixture import LiveMixture
+from smatter.live.problems import GateLoss, ResidualLoss
+from smatter.route.probe import draw_probe
 from smatter.route.router import RouterSettings
+from smatter.route.store import TrainedRouter, read_router, write_router
 from smatter.tasks.episode import Episode
-from smatter.tasks.probe import draw_probe
 from smatter.tasks.shifts.renderings import Inverted
 from smatter.tasks.suite import Suite
 from smatter.tasks.support import Support

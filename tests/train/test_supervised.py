@@ -80,7 +80,7 @@ def test_training_learns(suite: Suite) -> None:
     pictures = Pictures.of(suite, "source", {"rows": 0.5, "columns": 0.5})
     mild = Variation(degrees=5.0, zoom=0.05, shift=0.02, shear=0.0, contrast=0.8, noise=0.03)
     settings = TrainingSettings(n_steps=150, batch_size=32, learning_rate=1e-2, variation=mild)
-    train_backbone(Network(CONFIG), pictures, settings, progress=steps.append)
+    train_backbone(Network(CONFIG), pictures, settings, watch=steps.append)
     early, late = (np.mean([step.accuracy for step in part]) for part in (steps[:10], steps[-10:]))
     assert [step.number for step in steps] == list(range(1, 151))
     assert late > early + 0.3
@@ -97,10 +97,10 @@ def test_an_interruption_leaves_no_trace(suite: Suite, tmp_path: Path) -> None:
 
     state = tmp_path / "state.safetensors"
     with pytest.raises(KeyboardInterrupt):
-        train_backbone(parts, pictures, SETTINGS, state, save_every=5, progress=stop)
+        train_backbone(parts, pictures, SETTINGS, state, save_every=5, watch=stop)
     again = Network(CONFIG)
     steps: list[Step] = []
-    train_backbone(again, pictures, SETTINGS, state, save_every=5, progress=steps.append)
+    train_backbone(again, pictures, SETTINGS, state, save_every=5, watch=steps.append)
     assert steps[0].number == 6
     assert torch.equal(weights(again), weights(whole))
 
@@ -110,10 +110,10 @@ def test_a_finished_run_is_not_run_again_and_another_run_starts_afresh(suite: Su
     first, second = Network(CONFIG), Network(CONFIG)
     train_backbone(first, pictures, SETTINGS, state)
     steps: list[Step] = []
-    train_backbone(second, pictures, SETTINGS, state, progress=steps.append)
+    train_backbone(second, pictures, SETTINGS, state, watch=steps.append)
     assert not steps and torch.equal(weights(first), weights(second))
     other = TrainingSettings(n_steps=3, batch_size=16, seed=1)
-    train_backbone(Network(CONFIG), pictures, other, state, progress=steps.append)
+    train_backbone(Network(CONFIG), pictures, other, state, watch=steps.append)
     assert [step.number for step in steps] == [1, 2, 3]
 
 
@@ -130,6 +130,6 @@ def test_an_imprinted_head_knows_the_classes_from_the_start(suite: Suite) -> Non
     for imprint in (False, True):
         steps: list[Step] = []
         settings = TrainingSettings(1, batch_size=200, learning_rate=1e-9, imprint=imprint, variation=mild)
-        train_backbone(Network(CONFIG), pictures, settings, progress=steps.append)
+        train_backbone(Network(CONFIG), pictures, settings, watch=steps.append)
         first[imprint] = steps[0].accuracy
     assert first[True] > 0.6 > 0.4 > first[False]

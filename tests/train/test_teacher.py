@@ -5,16 +5,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from smatter.adaptation.episodes import episode_rows, prepared_support
-from smatter.adaptation.live import LiveMixture
-from smatter.adaptation.routing import as_mixture
 from smatter.adaptation.solver import SolverSettings, solve_live
 from smatter.compose.mixture import Mixture
 from smatter.errors import InvalidSettings
 from smatter.library.library import Library
+from smatter.live.episodes import episode_rows, prepared_support
+from smatter.live.mixture import LiveMixture
+from smatter.route.encode import as_mixture
+from smatter.route.probe import draw_probe
 from smatter.route.router import RouterSettings
 from smatter.tasks.lists import TaskList
-from smatter.tasks.probe import draw_probe
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.suite import Suite
 from smatter.train.curriculum import Curriculum, Series
@@ -141,7 +141,7 @@ def test_a_router_learns_from_its_teacher(
     trainee = Trainee(LiveMixture(tiny_library), draw_probe(tiny_suite), settings)
     curriculum = Curriculum((Series(tasks(tiny_suite), 1.0),))
     told: list[MetaStep] = []
-    train_router(trainee, curriculum, tmp_path, progress=told.append)  # type: ignore[arg-type]
+    train_router(trainee, curriculum, tmp_path, watch=told.append)  # type: ignore[arg-type]
     assert len(list((tmp_path / SOLVED).iterdir())) == 24
     lessons = timetable(tiny_suite, tmp_path).lessons(trainee.live, 0)
     before, after = (

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from smatter.adaptation.routers import read_router
 from smatter.cli.main import main
 from smatter.library.library import Library
+from smatter.route.store import read_router
 from smatter.tasks.packed import write_packed
 from smatter.tasks.suite import Suite
 

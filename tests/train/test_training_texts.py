@@ -86,7 +86,7 @@ def test_omission_hides_a_share_of_the_tokens_but_never_the_first(texts: Texts) 
 def test_training_learns(texts: Texts) -> None:
     steps: list[Step] = []
     settings = TrainingSettings(n_steps=120, batch_size=32, learning_rate=1e-2, variation=Omission(0.05))
-    train_backbone(Network(CONFIG), texts, settings, progress=steps.append)
+    train_backbone(Network(CONFIG), texts, settings, watch=steps.append)
     early, late = (np.mean([step.accuracy for step in part]) for part in (steps[:10], steps[-10:]))
     assert late > early + 0.3
 
@@ -101,9 +101,9 @@ def test_an_interruption_leaves_no_trace(texts: Texts, tmp_path: Path) -> None:
 
     state = tmp_path / "state.safetensors"
     with pytest.raises(KeyboardInterrupt):
-        train_backbone(parts, texts, SETTINGS, state, save_every=5, progress=stop, frozen=("embeddings",))
+        train_backbone(parts, texts, SETTINGS, state, save_every=5, watch=stop, frozen=("embeddings",))
     steps: list[Step] = []
-    train_backbone(again, texts, SETTINGS, state, save_every=5, progress=steps.append, frozen=("embeddings",))
+    train_backbone(again, texts, SETTINGS, state, save_every=5, watch=steps.append, frozen=("embeddings",))
     assert steps[0].number == 6
     assert torch.equal(weights(again), weights(whole))
 
@@ -114,7 +114,7 @@ def test_a_state_of_other_texts_or_other_frozen_parts_is_not_gone_on_from(texts:
     other = replace(texts, ids=texts.ids.flip(0))
     for these, frozen in ((other, ()), (texts, ("embeddings",)), (other, ())):
         steps: list[Step] = []
-        train_backbone(Network(CONFIG), these, SETTINGS, state, progress=steps.append, frozen=frozen)
+        train_backbone(Network(CONFIG), these, SETTINGS, state, watch=steps.append, frozen=frozen)
         assert len(steps) == SETTINGS.n_steps
 
 

@@ -4,8 +4,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from smatter.files.writing import new_folder
 from smatter.library.edit import add_source, init_library
-from smatter.library.writing import new_folder
 
 
 def write_library(work: Path, names: Sequence[str], out: Path) -> None:

@@ -24,7 +24,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from smatter.backbones.network import Network
-from smatter.library.writing import new_folder, write_file
+from smatter.files.writing import new_folder, write_file
 from smatter.tasks.open import open_suite
 from smatter.train.examples import domain_shares
 from smatter.train.pictures import Pictures
@@ -49,7 +49,7 @@ def train(job: Job, work: Path, told: "Queue[tuple[str, Step]] | None" = None) -
     else:
         draw_weights(network, job.weights_seed)
     state = work / f"{job.name}.state.safetensors"
-    train_backbone(network, pictures, job.settings, state, progress=lambda step: told and told.put((job.name, step)))
+    train_backbone(network, pictures, job.settings, state, watch=lambda step: told and told.put((job.name, step)))
     write_checkpoint(network, folder)
     return folder
 

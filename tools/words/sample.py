@@ -7,7 +7,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from smatter.library.writing import write_file
+from smatter.files.writing import write_file
 from smatter.tasks.open import open_suite
 from smatter.tasks.packed import write_packed
 from smatter.tasks.stores import Texts

@@ -25,7 +25,7 @@ from specialists import FROZEN, N_TOKENS, SPECIALISTS, TUNING
 
 from smatter.backbones.network import Network
 from smatter.backbones.texts import Tokenizer
-from smatter.library.writing import new_folder, write_file
+from smatter.files.writing import new_folder, write_file
 from smatter.tasks.open import open_suite
 from smatter.tasks.suite import Suite
 from smatter.train.examples import domain_shares
@@ -58,7 +58,7 @@ def tune(
     domains: tuple[str, ...],
     settings: TrainingSettings,
     folder: Path,
-    progress: Callable[[Step], None] | None = None,
+    watch: Callable[[Step], None] = lambda _: None,
 ) -> Path:
     """Go on from the base on some domains and save a checkpoint; nothing to do where it is there.
 
@@ -75,7 +75,7 @@ def tune(
     network = Network(config)
     network.use(tensors)
     state = folder.with_name(f"{folder.name}.state.safetensors")
-    train_backbone(network, texts, settings, state, progress=progress, frozen=FROZEN)
+    train_backbone(network, texts, settings, state, watch=watch, frozen=FROZEN)
     learnt = dict(network.model.named_parameters())
     with new_folder(folder) as partial:
         for name in BESIDE:

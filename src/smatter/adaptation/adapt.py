@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,12 +12,8 @@ import torch
 from torch import Tensor
 
 from smatter.adaptation.cache import Cache, cache_key
-from smatter.adaptation.diagnostics import Diagnostics, diagnose
 from smatter.adaptation.evidence import Evidence
-from smatter.adaptation.identity import Task
-from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.modes import ModeSettings, Routed, route_task
-from smatter.adaptation.routers import TrainedRouter, read_router
 from smatter.adaptation.solver import NetworkSolution, SolverSettings, solve_live
 from smatter.backbones.classifier import Classifier
 from smatter.backbones.fitted_heads import HEADS, held_out_accuracy
@@ -25,8 +21,13 @@ from smatter.backbones.network import Inputs
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
 from smatter.errors import InvalidSettings, InvalidSupport
+from smatter.library.diagnostics import Diagnostics, diagnose
 from smatter.library.library import Library, open_library
 from smatter.library.recipes import write_recipe
+from smatter.live.identity import Task
+from smatter.live.mixture import LiveMixture
+from smatter.records import Progress, silent
+from smatter.route.store import TrainedRouter, read_router
 from smatter.tasks.support import Support, check_inputs, gather, read_support
 
 HeadName = Literal["prototype", "ridge", "logistic", "linear"]
@@ -143,7 +144,7 @@ def adapt(
     support: Support | str | Path,
     router: TrainedRouter | str | Path | None = None,
     settings: ModeSettings | SolverSettings | None = None,
-    progress: Callable[[int], None] = lambda _: None,
+    progress: Progress = silent,
     head: HeadName = "prototype",
     cache: str | Path | None = None,
 ) -> Adapted:

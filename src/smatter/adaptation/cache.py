@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from smatter.adaptation.evidence import Evidence
-from smatter.adaptation.identity import Task
-from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.modes import ModeSettings, Routed
-from smatter.adaptation.routers import TrainedRouter
 from smatter.compose.recipe import Recipe
 from smatter.errors import SmatterError
-from smatter.library.headers import read_small_json
+from smatter.files.reading import read_small_json
+from smatter.files.writing import write_file
 from smatter.library.recipes import read_recipe, write_recipe
-from smatter.library.writing import write_file
+from smatter.live.identity import Task
+from smatter.live.mixture import LiveMixture
+from smatter.route.store import TrainedRouter
 
 MAX_BYTES = 1_000_000_000
 """Beyond it, results not used for longest are deleted."""

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from smatter.adaptation.live import LiveMixture
 from smatter.compose.mixture import Mixture
+from smatter.live.mixture import LiveMixture
+from smatter.records import Progress, silent
 from smatter.route.descriptor import describe
+from smatter.route.probe import Probe
 from smatter.route.summary import ClassStatistics
-from smatter.tasks.probe import Probe
 
 
-def describe_sources(
-    live: LiveMixture, probe: Probe, sources: Sequence[str], progress: Callable[[int], None] | None = None
-) -> Tensor:
+def describe_sources(live: LiveMixture, probe: Probe, sources: Sequence[str], progress: Progress = silent) -> Tensor:
     """The descriptor of each source, (n_sources, n_groups, n_moments): one pass of the probe set through each."""
     inputs = live.examples(probe.inputs)
     found = []
     for name in sources:
         live.compose(Mixture.of({name: 1.0}))
         found.append(describe(live.features(inputs), probe.labels))
-        if progress:
-            progress(1)
+        progress(1)
     return torch.stack(found)
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from smatter.adaptation.live import LiveMixture, Rows
 from smatter.compose.mixture import Mixture
 from smatter.errors import InvalidSettings, InvalidSupport
+from smatter.live.mixture import LiveMixture, Rows
+from smatter.records import Progress, silent
 from smatter.route.evidence import difference_error
 
 TEMPERATURE = 1.0
@@ -88,7 +89,7 @@ def gather_evidence(
     live: LiveMixture,
     rows: Rows,
     temperature: float | None = None,
-    progress: Callable[[int], None] = lambda _: None,
+    progress: Progress = silent,
 ) -> Evidence:
     """One forward pass for each source of the library.
 
@@ -104,9 +105,7 @@ def gather_evidence(
     return Evidence.of(names, source_losses(live, rows, names, progress), temperature)
 
 
-def source_losses(
-    live: LiveMixture, rows: Rows, sources: Sequence[str], progress: Callable[[int], None] = lambda _: None
-) -> Tensor:
+def source_losses(live: LiveMixture, rows: Rows, sources: Sequence[str], progress: Progress = silent) -> Tensor:
     """The leave-one-out loss of each example by each of some frozen sources, (n_sources, n_examples)."""
     losses = []
     for name in sources:

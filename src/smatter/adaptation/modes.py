@@ -14,19 +14,20 @@ import torch
 from torch import Tensor
 
 from smatter.adaptation.evidence import Evidence, check_temperature
-from smatter.adaptation.flat import FlatView
-from smatter.adaptation.live import LiveMixture
-from smatter.adaptation.network_loss import ResidualLoss
 from smatter.adaptation.refine import refine_experts, refine_mask, refine_modules, refine_weights
-from smatter.adaptation.routers import TrainedRouter
-from smatter.adaptation.routing import Encoded, as_mixture, encode
 from smatter.algebra.simplex import hard_mask
 from smatter.compose.mixture import Mixture
 from smatter.compose.residual import Residual
 from smatter.errors import InvalidSettings
+from smatter.live.flat import FlatView
+from smatter.live.mixture import LiveMixture
+from smatter.live.problems import ResidualLoss
+from smatter.records import Progress, silent
+from smatter.route.encode import Encoded, as_mixture, encode
 from smatter.route.experts import used
 from smatter.route.private import noise_scale, release
 from smatter.route.router import Routing
+from smatter.route.store import TrainedRouter
 from smatter.route.summary import ClassStatistics
 from smatter.solve.loop import State
 from smatter.tasks.support import Support
@@ -121,7 +122,7 @@ def route_task(
     support: Support,
     trained: TrainedRouter | None,
     settings: ModeSettings,
-    progress: Callable[[int], None] = lambda _: None,
+    progress: Progress = silent,
 ) -> Routed:
     """Adapt to a task.
 

@@ -12,16 +12,16 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from smatter.adaptation.live import LiveMixture, Rows
-from smatter.adaptation.network_loss import GateLoss, MixtureLoss, ResidualLoss
 from smatter.adaptation.sparsity import keep_modules
 from smatter.algebra.simplex import project_to_simplex
 from smatter.compose.residual import Residual
-from smatter.route.layouts import Layout
+from smatter.live.mixture import LiveMixture, Rows
+from smatter.live.problems import GateLoss, MixtureLoss, ResidualLoss
 from smatter.solve.frank_wolfe import FrankWolfe
 from smatter.solve.loop import State, run
 from smatter.solve.problem import Evaluation
 from smatter.solve.thresholding import HardThresholding
+from smatter.units.layouts import Layout
 
 Watch = Callable[[State], None]
 

@@ -12,14 +12,15 @@ import torch
 from torch import Tensor
 
 from smatter.adaptation.evidence import Evidence, check_temperature, gather_evidence
-from smatter.adaptation.live import LiveMixture, Rows
-from smatter.adaptation.network_loss import MixtureLoss, ResidualLoss
 from smatter.adaptation.sparsity import keep_elements, keep_modules
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
 from smatter.compose.residual import Residual
 from smatter.errors import InvalidSettings
 from smatter.library.library import Library
+from smatter.live.mixture import LiveMixture, Rows
+from smatter.live.problems import MixtureLoss, ResidualLoss
+from smatter.records import Progress, silent
 from smatter.solve.frank_wolfe import FrankWolfe
 from smatter.solve.loop import State, run
 from smatter.solve.solution import Solution
@@ -117,7 +118,7 @@ def solve_network(
     support: Support,
     settings: SolverSettings | None = None,
     generator: torch.Generator | None = None,
-    progress: Callable[[int], None] = lambda _: None,
+    progress: Progress = silent,
 ) -> NetworkSolution:
     """Find weights, and a residual if asked for, that recognise each support example from the others.
 
@@ -132,9 +133,7 @@ def solve_network(
     return solve_live(live, live.rows(support, generator), settings or SolverSettings(), progress)
 
 
-def solve_live(
-    live: LiveMixture, rows: Rows, settings: SolverSettings, progress: Callable[[int], None] = lambda _: None
-) -> NetworkSolution:
+def solve_live(live: LiveMixture, rows: Rows, settings: SolverSettings, progress: Progress = silent) -> NetworkSolution:
     """As `solve_network`, for a network that is in memory already."""
     begin = time.perf_counter()
     losses: list[float] = []

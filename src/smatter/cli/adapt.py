@@ -11,9 +11,9 @@ from smatter.errors import InvalidSettings
 
 if TYPE_CHECKING:
     from smatter.adaptation.adapt import Adapted
-    from smatter.adaptation.diagnostics import Diagnostics
     from smatter.adaptation.modes import ModeSettings
     from smatter.adaptation.solver import SolverSettings
+    from smatter.library.diagnostics import Diagnostics
 
 Folder = Annotated[Path, typer.Argument(metavar="LIB", help="The library's folder.", show_default=False)]
 Examples = Annotated[
@@ -137,9 +137,9 @@ def _adapted(
 ) -> "Adapted":
     """Check everything that is cheap first, then work, then write."""
     from smatter.adaptation.modes import ModeSettings
+    from smatter.files.writing import write_file
     from smatter.library.library import open_library
     from smatter.library.recipes import is_recipe
-    from smatter.library.writing import write_file
     from smatter.report.page import is_page
     from smatter.tasks.support import read_support
 
@@ -158,15 +158,15 @@ def _adapted(
     from transformers.utils import logging
 
     from smatter.adaptation.adapt import adapt
-    from smatter.adaptation.routers import read_router
     from smatter.report.adapted import adapted_page
+    from smatter.route.store import read_router
 
     torch.set_num_threads(1)
     logging.set_verbosity_error()
     trained = None if router is None else read_router(router)
     with progress_bar("checking files", sum(source.n_bytes for source in library.manifest.sources)) as progress:
         library.verify(progress=progress)
-    with progress_bar("weighing", settings.n_units(len(library.names)), in_bytes=False) as progress:
+    with progress_bar("weighing", settings.n_units(len(library.names)), "steps") as progress:
         adapted = adapt(library, examples, trained, settings, progress, head, cache)
     if output is not None:
         adapted.save(output)

@@ -78,8 +78,8 @@ def compose(
 
         write_recipe(output, what if isinstance(what, Recipe) else library.recipe(what))
     else:
+        from smatter.files.writing import write_file
         from smatter.library.mergekit import write_merge
-        from smatter.library.writing import write_file
 
         write_file(output, write_merge(library, what).encode())
     size = sum(file.stat().st_size for file in output.rglob("*")) if output.is_dir() else output.stat().st_size
@@ -133,7 +133,7 @@ def _pairs(text: str) -> dict[str, float]:
 
 def _mixture_file(path: Path) -> "Mixture":
     from smatter.compose.mixture import Mixture
-    from smatter.library.headers import read_small_json
+    from smatter.files.reading import read_small_json
 
     data = read_small_json(path)
     rows = list(data.values()) if isinstance(data, dict) else []

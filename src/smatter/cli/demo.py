@@ -20,11 +20,11 @@ def demo(
     import torch
 
     from smatter.demo.story import TASKS, is_demo, run
-    from smatter.library.writing import check_free
+    from smatter.files.writing import check_free
 
     check_free(output, replace=is_demo(output))
     torch.set_num_threads(1)
-    with progress_bar("tasks", len(TASKS), in_bytes=False) as progress:
+    with progress_bar("tasks", len(TASKS), "steps") as progress:
         stories = run(output, seed, progress)
 
     def text() -> None:

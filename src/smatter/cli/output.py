@@ -5,11 +5,12 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Literal
 
 import typer
 
 from smatter.errors import AlreadyExists, NotFound
+from smatter.records import Progress, silent
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
@@ -58,29 +59,22 @@ def human_size(n_bytes: int) -> str:
     return f"{n_bytes / 1e3:.1f} kB"
 
 
-class Advance(Protocol):
-    """Moves a bar by some bytes or steps, and may change the words beside it."""
-
-    def __call__(self, amount: int, words: str = "", /) -> None:
-        """Move on."""
-
-
 @contextmanager
-def progress_bar(label: str, total: int, in_bytes: bool = True) -> Iterator[Advance]:
-    """A bar over bytes or steps on standard error, when that is a terminal."""
+def progress_bar(label: str, total: float, unit: Literal["bytes", "steps", "share"] = "bytes") -> Iterator[Progress]:
+    """A bar on standard error, when that is a terminal."""
     if not sys.stderr.isatty():
-        yield lambda _, __="": None
+        yield silent
         return
+    from rich import progress as bars
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    amount = DownloadColumn() if in_bytes else MofNCompleteColumn()
-    words = TextColumn("{task.fields[words]}")
-    columns = TextColumn("{task.description}"), BarColumn(), amount, TimeRemainingColumn(), words
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(label, total=total, words="")
+    counts = {"bytes": bars.DownloadColumn, "steps": bars.MofNCompleteColumn, "share": bars.TaskProgressColumn}
+    words = bars.TextColumn("{task.fields[words]}")
+    columns = bars.TextColumn("{task.description}"), bars.BarColumn(), counts[unit](), bars.TimeRemainingColumn(), words
+    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=total, words="")
 
-        def advance(amount: int, words: str = "", /) -> None:
-            progress.update(task, advance=amount, words=words)
+        def advance(amount: float, words: str = "", /) -> None:
+            bar.update(task, advance=amount, words=words)
 
         yield advance

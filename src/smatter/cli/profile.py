@@ -3,13 +3,12 @@
 import contextlib
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from smatter.cli.output import Advance, Json, check_new_file, progress_bar, show, table
+from smatter.cli.output import Json, check_new_file, progress_bar, show, table
 from smatter.cli.suite import Replace
 from smatter.errors import InvalidSettings
 
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from smatter.devices.profile import Profile
     from smatter.devices.stacks import Setting
     from smatter.library.library import Library
-
-STEPS = 1000
 
 
 def profile(
@@ -95,8 +92,8 @@ def profile(
 
     from smatter.devices.measure import MeasureSettings
     from smatter.devices.stacks import Setting
+    from smatter.files.writing import write_file
     from smatter.library.library import open_library
-    from smatter.library.writing import write_file
     from smatter.report.profiled import profile_page
 
     logging.set_verbosity_error()
@@ -134,23 +131,11 @@ def profile(
         )
 
 
-def _told(advance: Advance) -> Callable[[float], None]:
-    """A bar of steps that is told shares of the work."""
-    done = 0.0
-
-    def progress(share: float) -> None:
-        nonlocal done
-        before, done = int(STEPS * done), done + share
-        advance(int(STEPS * done) - before)
-
-    return progress
-
-
 def _measured(library: "Library", setting: "Setting", settings: "MeasureSettings") -> "Profile":
     from smatter.devices.measure import measure_profile
 
-    with progress_bar("measuring", STEPS, in_bytes=False) as advance:
-        return measure_profile(library, setting, settings, _told(advance))
+    with progress_bar("measuring", 1, "share") as advance:
+        return measure_profile(library, setting, settings, advance)
 
 
 def _unmeasured(
@@ -179,8 +164,8 @@ def _adjusted(
     bench = make_bench(library, setting)
     if margin is not None:
         return earlier.with_margin(bench.fingerprint, margin)
-    with progress_bar("measuring", STEPS, in_bytes=False) as advance:
-        return correct_profile(bench, earlier, points, settings.quantile, settings.delta, _told(advance))
+    with progress_bar("measuring", 1, "share") as advance:
+        return correct_profile(bench, earlier, points, settings.quantile, settings.delta, advance)
 
 
 def _tell(output: Path, report: Path | None, found: "Profile") -> None:

@@ -110,13 +110,13 @@ def build(
     as_json: Json = False,
 ) -> None:
     """Pack a folder tree of pictures, or a table of texts, into a small folder that opens at once."""
-    from smatter.library.writing import check_free
+    from smatter.files.writing import check_free
     from smatter.tasks.packed import is_packed, read_packed, write_packed
 
     check_free(output, replace and is_packed(output))
     with _told(as_json) as told:
         suite = _open(where, ood, side, name)
-    with progress_bar("packing", len(suite.domains), in_bytes=False) as progress:
+    with progress_bar("packing", len(suite.domains), "steps") as progress:
         write_packed(output, suite, replace, progress)
     size = sum(file.stat().st_size for file in output.iterdir())
     built = read_packed(output)
@@ -200,7 +200,7 @@ def task(
     as_json: Json = False,
 ) -> None:
     """Show one task, or write it as a folder that `smatter adapt` takes."""
-    from smatter.library.writing import check_free
+    from smatter.files.writing import check_free
     from smatter.tasks.export import is_task, write_task
     from smatter.tasks.lists import read_list
 
@@ -240,7 +240,7 @@ def task(
 def _open(where: str, ood: list[str] | None, side: int | None, name: str | None = None) -> "Suite":
     from smatter.tasks.open import n_files, open_suite
 
-    with progress_bar("reading pictures", n_files(where), in_bytes=False) as progress:
+    with progress_bar("reading pictures", n_files(where), "steps") as progress:
         return open_suite(where, ood or (), side, name, progress)
 
 

@@ -67,9 +67,9 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a router on tasks of a suite; an interrupted training goes on where it stopped."""
-    from smatter.adaptation.routers import is_router, write_router
+    from smatter.files.writing import check_free
     from smatter.library.library import open_library
-    from smatter.library.writing import check_free
+    from smatter.route.store import is_router, write_router
     from smatter.tasks.open import open_suite
 
     check_free(output, replace and is_router(output))
@@ -81,9 +81,9 @@ def train(
     import torch
     from transformers.utils import logging
 
-    from smatter.adaptation.live import LiveMixture
+    from smatter.live.mixture import LiveMixture
+    from smatter.route.probe import draw_probe
     from smatter.route.router import RouterSettings
-    from smatter.tasks.probe import draw_probe
     from smatter.train.curriculum import make_curriculum
     from smatter.train.meta import train_router
     from smatter.train.trainee import MetaSettings, Trainee, Validation
@@ -99,7 +99,7 @@ def train(
     trainee = Trainee(LiveMixture(library), draw_probe(examples, shifts), settings)
     words: dict[str, str] = {}
     done = 0
-    with progress_bar("training", steps, in_bytes=False) as advance:
+    with progress_bar("training", steps, "steps") as advance:
 
         def progress(told: "MetaStep | Validation") -> None:
             nonlocal done
@@ -113,7 +113,7 @@ def train(
             done = told.step
 
         place = work or output.with_name(f"{output.name}.work")
-        outcome = train_router(trainee, curriculum, place, n_workers=workers, progress=progress)
+        outcome = train_router(trainee, curriculum, place, n_workers=workers, watch=progress)
     record: dict[str, Any] = {
         "suite": examples.name,
         "suite_digest": examples.digest,

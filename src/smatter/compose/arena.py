@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from smatter.compose.arrays import NUMPY_DTYPES, Array, as_torch
-from smatter.compose.execute import Progress, Reader, execute
+from smatter.compose.execute import Reader, execute
 from smatter.compose.plan import Plan, Step
 from smatter.errors import InvalidRecipe
-from smatter.records import TensorSpec
+from smatter.files.arrays import NUMPY_DTYPES, Array, as_torch
+from smatter.records import Progress, TensorSpec, silent
 
 if TYPE_CHECKING:
     import torch
@@ -39,7 +39,7 @@ class Arena:
             for name, offset in offsets.items()
         }
 
-    def fill(self, plan: Plan, reader: Reader, threads: int = 1, progress: Progress | None = None) -> "Arena":
+    def fill(self, plan: Plan, reader: Reader, threads: int = 1, progress: Progress = silent) -> "Arena":
         """Compute a plan into this arena; returns the arena."""
         if plan.specs != self.specs:
             raise InvalidRecipe("this arena was made for another network: make one from the plan's own specs")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from smatter.compose.arrays import NUMPY_DTYPES, Array, as_torch
+from smatter.files.arrays import NUMPY_DTYPES, Array, as_torch
 from smatter.records import TensorSpec
 
 BLOCK = 262_144

@@ -1,24 +1,21 @@
 """Carrying out a plan block by block, from any reader into any sink."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import Protocol
 
 import numpy as np
 
-from smatter.compose.arrays import NUMPY_DTYPES, Array, all_finite
 from smatter.compose.kernel import blend
 from smatter.compose.plan import Plan, Step
 from smatter.compose.residual import Elements
 from smatter.errors import InvalidWeights
-from smatter.records import TensorSpec
+from smatter.files.arrays import NUMPY_DTYPES, Array, all_finite
+from smatter.records import Progress, TensorSpec, silent
 
 BLOCK = 1 << 20
 """Elements per block: large enough that Python's share vanishes, small enough to stay in the last cache."""
-
-Progress = Callable[[int], None]
-"""Called with the number of bytes just finished."""
 
 
 class Reader(Protocol):
@@ -45,7 +42,7 @@ class Sink(Protocol):
         ...
 
 
-def execute(plan: Plan, reader: Reader, sink: Sink, threads: int = 1, progress: Progress | None = None) -> None:
+def execute(plan: Plan, reader: Reader, sink: Sink, threads: int = 1, progress: Progress = silent) -> None:
     """Compute every step of a plan; each block on one thread, independent blocks on several if asked.
 
     Args:
@@ -66,13 +63,11 @@ def execute(plan: Plan, reader: Reader, sink: Sink, threads: int = 1, progress: 
     if threads == 1:
         for block in blocks:
             finished = run(*block)
-            if progress:
-                progress(finished)
+            progress(finished)
         return
     with ThreadPoolExecutor(threads) as pool:
         for finished in _in_flight((pool.submit(run, *block) for block in blocks), 4 * threads):
-            if progress:
-                progress(finished)
+            progress(finished)
 
 
 def compute(plan: Plan, reader: Reader, step: Step, start: int, stop: int, out: Array) -> None:

@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import carray, njit, types
 from numba.extending import intrinsic
 
-from smatter.compose.arrays import Array
+from smatter.files.arrays import Array
 
 TILE = 8192
 CODES = {"F32": 0, "BF16": 1, "F16": 2}

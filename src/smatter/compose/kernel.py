@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from smatter.compose.arrays import Array
+from smatter.files.arrays import Array
 
 
 class Blend(Protocol):

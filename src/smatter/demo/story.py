@@ -2,24 +2,24 @@
 
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from smatter.adaptation.adapt import Adapted
-from smatter.adaptation.episodes import episode_rows
-from smatter.adaptation.identity import Task
-from smatter.adaptation.live import LiveMixture
 from smatter.adaptation.modes import ModeSettings, Routed, route_task
-from smatter.adaptation.routers import TrainedRouter, read_router
 from smatter.adaptation.solver import SolverSettings, solve_live
 from smatter.compose.mixture import Mixture
 from smatter.compose.residual import Residual
 from smatter.demo.page import Story, make_page
+from smatter.files.writing import new_folder
 from smatter.library.check import check_library
 from smatter.library.export import export
 from smatter.library.library import open_library
 from smatter.library.manifest import MANIFEST
-from smatter.library.writing import new_folder
+from smatter.live.episodes import episode_rows
+from smatter.live.identity import Task
+from smatter.live.mixture import LiveMixture
+from smatter.records import Progress
+from smatter.route.store import TrainedRouter, read_router
 from smatter.tasks.episode import Episode
 from smatter.tasks.export import support_of, write_task
 from smatter.tasks.lists import TaskList
@@ -54,7 +54,7 @@ def is_demo(folder: Path) -> bool:
     return (folder / "index.html").exists() and (folder / "library" / MANIFEST).exists()
 
 
-def run(folder: Path, seed: int, progress: Callable[[int], None]) -> dict[str, Story]:
+def run(folder: Path, seed: int, progress: Progress) -> dict[str, Story]:
     """Adapt the library to every task, write the tasks, a model and index.html; the folder appears when all is done.
 
     Args:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from smatter.backbones.groups import find_groups
 from smatter.compose.residual import Residual
 from smatter.devices.stacks import REST, Stack
 from smatter.library.library import Library
+from smatter.units.groups import find_groups
 
 
 def active_fractions(library: Library, residual: Residual | None) -> Stack:

@@ -9,7 +9,6 @@ on a shared base is packed instead of composed: a constant and a rate for the by
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +20,13 @@ from smatter.compose.residual import Residual
 from smatter.devices.profile import Composing
 from smatter.devices.stacks import Bench
 from smatter.library.library import Library
+from smatter.records import Progress, silent
 from smatter.runtime.packing import dense_values, pack
 
 N_CASES, N_ROUNDS, N_PACKED = 24, 3, 12
 
 
-def measure_composing(
-    bench: Bench, generator: np.random.Generator, progress: Callable[[int], None] = lambda _: None
-) -> Composing:
+def measure_composing(bench: Bench, generator: np.random.Generator, progress: Progress = silent) -> Composing:
     """Compose random mixtures and residuals, of which every third is held out, and pack some residuals.
 
     Args:

@@ -9,7 +9,7 @@ profile says of itself was measured on a third lot.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from smatter.devices.stacks import Bench, Setting, Stack, make_bench
 from smatter.devices.timing import CASES_PER_BASE, Neighbours, Timed, is_quiet, seconds, time_cases, using_threads
 from smatter.errors import InvalidSettings
 from smatter.library.library import Library
+from smatter.records import Progress, part, silent
 
 LEAST_ROUNDS, MOST_ROUNDS, CORRECTING_ROUNDS = 4, 60, 20
 ROWS_ROUNDS, SPLIT_ROUNDS = 5, 5
@@ -76,7 +77,7 @@ class MeasureSettings:
 
 
 def measure_profile(
-    library: Library, setting: Setting, settings: MeasureSettings, progress: Callable[[float], None] = lambda _: None
+    library: Library, setting: Setting, settings: MeasureSettings, progress: Progress = silent
 ) -> Profile:
     """Measure this device.
 
@@ -91,12 +92,12 @@ def measure_profile(
         return _measured(bench, settings, progress)
 
 
-def _measured(bench: Bench, settings: MeasureSettings, progress: Callable[[float], None]) -> Profile:
+def _measured(bench: Bench, settings: MeasureSettings, progress: Progress) -> Profile:
     generator = np.random.default_rng(settings.seed)
     n_stacks = settings.n_fitted + settings.n_calibrated + settings.n_tested
     stacks = [bench.random_stack(generator) for _ in range(n_stacks)]
     n_rounds = _n_rounds(bench, stacks, settings)
-    timed = time_stacks(bench, stacks, n_rounds, generator, lambda runs: progress(0.9 * runs / (n_stacks * n_rounds)))
+    timed = time_stacks(bench, stacks, n_rounds, generator, part(progress, 0.9 / (n_stacks * n_rounds)))
     medians, high = timed.quantile(0.5), timed.quantile(settings.quantile)
     tested = slice(settings.n_fitted + settings.n_calibrated, None)
     known = slice(0, tested.start)
@@ -111,7 +112,7 @@ def _measured(bench: Bench, settings: MeasureSettings, progress: Callable[[float
         "signal_to_noise": timed.signal_to_noise,
         "base_p95_over_p50": timed.base_tail,
     }
-    beside = _beside(bench, base, generator, timed, lambda share: progress(0.1 * share))
+    beside = _beside(bench, base, generator, timed, part(progress, 0.1))
     bounded = replace(bounded, kappa=beside["wider_by"] * bounded.kappa)
     predicted = bounded.model.relative(stacks[tested])
     return Profile(
@@ -138,7 +139,7 @@ def correct_profile(
     n_points: int,
     quantile: float,
     delta: float,
-    progress: Callable[[float], None] = lambda _: None,
+    progress: Progress = silent,
 ) -> Profile:
     """An earlier profile of the same network, corrected by a few stacks that are timed here; see `Profile`."""
     earlier.check_network(bench.fingerprint)
@@ -147,21 +148,21 @@ def correct_profile(
         stacks = [bench.random_stack(generator) for _ in range(n_points)]
         n_rounds = max(CORRECTING_ROUNDS, _least_rounds(quantile))
         n_runs = n_points * n_rounds
-        timed = time_stacks(bench, stacks, n_rounds, generator, lambda runs: progress(0.9 * runs / n_runs))
+        timed = time_stacks(bench, stacks, n_rounds, generator, part(progress, 0.9 / n_runs))
         base = 1e3 * float(np.median(timed.base_seconds))
         medians, high = base * timed.quantile(0.5), base * timed.quantile(quantile)
         corrected = earlier.corrected(bench.fingerprint, stacks, medians, high, quantile, delta)
-        beside = _beside(bench, corrected.base, generator, timed, lambda share: progress(0.1 * share))
+        beside = _beside(bench, corrected.base, generator, timed, part(progress, 0.1))
     return corrected.model_copy(update={"kappa": beside["wider_by"] * corrected.kappa, **beside})
 
 
 def _beside(
-    bench: Bench, base: float, generator: np.random.Generator, timed: Timed, progress: Callable[[float], None]
+    bench: Bench, base: float, generator: np.random.Generator, timed: Timed, progress: Progress
 ) -> dict[str, Any]:
     """What else a profile holds: other numbers of rows, batches of several tasks, composing, and the neighbours."""
     watch = Neighbours()
     rows, per_task, steps = time_rows(bench, base), time_split(bench, generator), N_CASES * N_ROUNDS
-    composing = measure_composing(bench, generator, lambda n: progress(n / steps))
+    composing = measure_composing(bench, generator, part(progress, 1 / steps))
     others = max((each for each in (timed.others, watch.cores()) if each is not None), default=None)
     neighbours = {"others": others, "is_quiet": is_quiet(others), "wider_by": timed.wider_by(others)}
     return {"rows": rows, "per_task": per_task, "composing": composing, **neighbours}
@@ -172,7 +173,7 @@ def time_stacks(
     stacks: Sequence[Stack],
     n_rounds: int,
     generator: np.random.Generator,
-    progress: Callable[[int], None] = lambda _: None,
+    progress: Progress = silent,
 ) -> Timed:
     """Time stacks beside the base; which groups are active is drawn once for each."""
     seeds = generator.integers(2**32, size=len(stacks)).tolist()

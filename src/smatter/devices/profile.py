@@ -15,10 +15,10 @@ from smatter.budget.latency import KNOTS, Floats, LatencyModel, ModuleCost, conf
 from smatter.devices.fingerprint import Fingerprint, fingerprint
 from smatter.devices.stacks import Setting, Stack
 from smatter.errors import InvalidProfile, NotFound, SmatterError
-from smatter.library.headers import read_small_json
+from smatter.files.fields import first_mistake
+from smatter.files.reading import read_small_json
+from smatter.files.writing import write_file
 from smatter.library.library import Library
-from smatter.library.manifest import first_mistake
-from smatter.library.writing import write_file
 
 MAX_BYTES = 16_000_000
 FEW_POINTS = 8

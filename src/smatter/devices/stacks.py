@@ -16,9 +16,9 @@ from smatter.compose.residual import Residual
 from smatter.devices.fingerprint import Fingerprint, fingerprint
 from smatter.errors import InvalidSettings
 from smatter.library.library import Library
+from smatter.live.resident import DTYPES
 from smatter.runtime.deltas import Deltas
 from smatter.runtime.gates import SharedDelta
-from smatter.runtime.resident import DTYPES
 from smatter.runtime.shared import SharedRuntime
 from smatter.runtime.units import RankComponents, Units, group_units, rank_units
 

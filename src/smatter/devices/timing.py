@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from smatter.budget.latency import Floats
+from smatter.records import Progress, silent
 
 Case = Callable[[], Callable[[], object]]
 """Prepares itself, which is not timed, and gives what is."""
@@ -86,7 +87,7 @@ def time_cases(
     cases: Sequence[Case],
     n_rounds: int,
     generator: np.random.Generator,
-    progress: Callable[[int], None] = lambda _: None,
+    progress: Progress = silent,
 ) -> Timed:
     """Time every case once a round, in a new order each round, with the base in between.
 

@@ -5,12 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from smatter.compose.execute import Progress, ranges
+from smatter.compose.execute import ranges
 from smatter.errors import SmatterError
+from smatter.files.hashing import file_digest
 from smatter.library.compare import Finding, compare
-from smatter.library.hashing import content_digest, file_digest
+from smatter.library.contents import content_digest
 from smatter.library.library import Library
 from smatter.library.similarity import NEAR_DUPLICATE, SAME_BASIN, Similarity, measure
+from smatter.records import Progress, silent
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Report:
         }
 
 
-def check_library(library: Library, progress: Progress | None = None) -> Report:
+def check_library(library: Library, progress: Progress = silent) -> Report:
     """Hash every file, read every value, compare every source with the base and with each other."""
     findings: list[Finding] = []
     for name in (library.manifest.base, *(name for name in library.names if name != library.manifest.base)):
@@ -70,7 +72,7 @@ def check_library(library: Library, progress: Progress | None = None) -> Report:
     return Report((*findings, *relations(similarity)), similarity)
 
 
-def _check_source(library: Library, name: str, progress: Progress | None) -> list[Finding]:
+def _check_source(library: Library, name: str, progress: Progress) -> list[Finding]:
     entry = library.manifest.source(name)
     findings = []
     for path, expected in library.files(name):

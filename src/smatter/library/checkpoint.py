@@ -1,24 +1,13 @@
 """A Hugging Face checkpoint folder, read-only: which tensors it has, where they lie, what else describes it."""
 
-import mmap
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from smatter.compose.arrays import NUMPY_DTYPES, Array
 from smatter.errors import NotFound, UnsafeFile
-from smatter.library.headers import (
-    MAX_LABEL_CHARACTERS,
-    Header,
-    Placed,
-    read_header,
-    read_small_json,
-    regular_file_size,
-)
-from smatter.records import ITEM_SIZES, TensorSpec
+from smatter.files.arrays import Array
+from smatter.files.reading import MAX_LABEL_CHARACTERS, MappedFile, Placed, read_small_json, safe_path
+from smatter.records import TensorSpec
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -32,39 +21,6 @@ SIDE_FILES = (
     "vocab.txt", "vocab.json", "merges.txt", "tokenizer.model", "spiece.model", "chat_template.jinja",
 )  # fmt: skip
 """What travels with the weights: read for comparison, hashed, and copied to an export."""
-
-
-class MappedFile:
-    """The tensors of one safetensors file as views of mapped memory; nothing is read until it is looked at."""
-
-    def __init__(self, path: Path, header: Header | None = None) -> None:
-        self.path = path
-        self.header = header or read_header(path)
-
-    @cached_property
-    def _memory(self) -> Array:
-        with self.path.open("rb") as file:
-            # A private mapping: even a stray write could never reach the file.
-            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), np.uint8)
-
-    def read(self, name: str, start: int, stop: int) -> Array:
-        """Elements start..stop of a tensor, flat; a view."""
-        placed = self.header.tensors[name]
-        size = ITEM_SIZES[placed.spec.dtype]
-        begin = placed.offset + start * size
-        block = self._memory[begin : begin + (stop - start) * size]
-        if begin % size:
-            block = block.copy()  # allowed by the format, if rare; an unaligned view would be slow or refused
-        if block.size != (stop - start) * size:
-            raise UnsafeFile(f"{self.path} has become shorter since its header was read; copy it again")
-        view = block.view(NUMPY_DTYPES[placed.spec.dtype])
-        view.flags.writeable = False
-        return view
-
-    def whole(self, name: str) -> Array:
-        """All elements of a tensor, in its shape; a view."""
-        spec = self.header.tensors[name].spec
-        return self.read(name, 0, spec.n_elements).reshape(spec.shape)
 
 
 @dataclass(frozen=True)
@@ -171,20 +127,3 @@ def _hint(folder: Path) -> str:
     if any(folder.glob("*.bin")) or any(folder.glob("*.pt")):
         return "its weights are pickled, which Smatter never loads: save them with save_pretrained"
     return "give a Hugging Face checkpoint folder"
-
-
-def safe_path(folder: Path, name: str) -> Path:
-    """A file of a checkpoint; refuses links that lead out of it, but for those of the Hugging Face cache.
-
-    That cache keeps a snapshot as links into `blobs` beside it: `models--x/snapshots/REVISION/file` points
-    to `models--x/blobs/HASH`.
-    """
-    path = folder / name
-    regular_file_size(path)
-    real, home = path.resolve(), folder.resolve()
-    allowed = [home]
-    if home.parent.name == "snapshots":
-        allowed.append(home.parent.parent / "blobs")
-    if not any(real.is_relative_to(place) for place in allowed):
-        raise UnsafeFile(f"{path} is a link to {real}, outside the checkpoint; copy the file into the folder")
-    return path

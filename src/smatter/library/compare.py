@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from smatter.errors import UnsafeFile
+from smatter.files.reading import parse_json, read_small_file
 from smatter.library.checkpoint import MAX_JSON_BYTES, Checkpoint
-from smatter.library.headers import parse_json, read_small_file
 from smatter.library.manifest import is_excluded
 from smatter.records import TensorSpec
 

@@ -9,12 +9,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from smatter.backbones.modules import partition
-from smatter.compose.execute import Progress
 from smatter.errors import AlreadyExists, IncompatibleSource, InvalidManifest, NotFound, UnsafeFile
+from smatter.files.hashing import file_digest
+from smatter.files.writing import new_folder, write_file
 from smatter.library.check import differing_buffers, relations
 from smatter.library.checkpoint import SIDE_FILES, Checkpoint, open_checkpoint
 from smatter.library.compare import Finding, compare
-from smatter.library.hashing import content_digest, file_digest
+from smatter.library.contents import content_digest
 from smatter.library.library import Library, open_library
 from smatter.library.manifest import (
     MANIFEST,
@@ -29,7 +30,7 @@ from smatter.library.manifest import (
 )
 from smatter.library.similarity import measure
 from smatter.library.stored import STORED, StoredSource, measure_loss, write_stored
-from smatter.library.writing import new_folder, write_file
+from smatter.records import Progress, silent
 
 STORED_FOLDER = "sources"
 
@@ -40,7 +41,7 @@ def init_library(
     name: str | None = None,
     exclude: Iterable[str] = (),
     module_pattern: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Library:
     """Make a library of one source, its base.
 
@@ -96,7 +97,7 @@ def add_source(
     name: str | None = None,
     form: FormName = "whole",
     rank: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> tuple[Library, list[Finding]]:
     """Add a checkpoint; refuses one that does not mix with the base. Returns the library and any warnings.
 
@@ -176,7 +177,7 @@ def _discard(folder: Path, entry: SourceEntry) -> None:
 
 
 def _store(
-    library: Library, candidate: Checkpoint, name: str, form: FormName, rank: int | None, progress: Progress | None
+    library: Library, candidate: Checkpoint, name: str, form: FormName, rank: int | None, progress: Progress
 ) -> SourceEntry:
     """Write a source in its form, and describe it."""
     if rank is not None and (form != "low-rank" or not 1 <= rank <= 4096):
@@ -220,7 +221,7 @@ def _changed(library: Library, **fields: object) -> Manifest:
     return parse_manifest(library.manifest.model_dump(by_alias=True) | fields, library.folder / MANIFEST)
 
 
-def _hash_files(folder: Path, files: Iterable[str], progress: Progress | None) -> dict[str, FileEntry]:
+def _hash_files(folder: Path, files: Iterable[str], progress: Progress) -> dict[str, FileEntry]:
     return {
         name: FileEntry(size=(folder / name).stat().st_size, sha256=file_digest(folder / name, progress))
         for name in files

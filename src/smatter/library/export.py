@@ -3,14 +3,16 @@
 import shutil
 from pathlib import Path
 
-from smatter.compose.execute import Progress, execute
+from smatter.compose.execute import execute
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
 from smatter.errors import AlreadyExists
+from smatter.files.writing import check_free, new_folder
 from smatter.library.checkpoint import SIDE_FILES, WEIGHTS
 from smatter.library.library import Library
 from smatter.library.recipes import write_recipe
-from smatter.library.writing import TensorFile, check_free, new_folder
+from smatter.library.tensor_file import TensorFile
+from smatter.records import Progress, silent
 
 RECIPE = "recipe.safetensors"
 CARD = "README.md"
@@ -22,7 +24,7 @@ def export(
     folder: str | Path,
     threads: int = 1,
     replace: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Path:
     """Compose to disk, block by block; the folder appears when all of it is there.
 

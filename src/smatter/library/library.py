@@ -6,18 +6,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from smatter.compose.arena import Arena
-from smatter.compose.arrays import Array, as_torch
-from smatter.compose.execute import Progress
 from smatter.compose.mixture import Mixture
 from smatter.compose.plan import Plan, make_plan
 from smatter.compose.recipe import Recipe
 from smatter.compose.residual import Residual
 from smatter.errors import InvalidRecipe, NotFound, SourceChanged, UnknownModule
-from smatter.library.checkpoint import Checkpoint, open_checkpoint, safe_path
-from smatter.library.hashing import Seal, Tensors
+from smatter.files.arrays import Array, as_torch
+from smatter.files.hashing import Seal
+from smatter.files.reading import safe_path
+from smatter.library.checkpoint import Checkpoint, open_checkpoint
+from smatter.library.contents import Tensors
 from smatter.library.manifest import Manifest, SourceEntry, read_manifest
 from smatter.library.stored import STORED, StoredSource
-from smatter.records import Partition, TensorSpec
+from smatter.records import Partition, Progress, TensorSpec, silent
 
 if TYPE_CHECKING:
     import torch
@@ -103,7 +104,7 @@ class Library:
         spec = self.spec(source, tensor)
         return as_torch(self.read(source, tensor, 0, spec.n_elements), spec)
 
-    def verify(self, sources: tuple[str, ...] | None = None, progress: Progress | None = None) -> None:
+    def verify(self, sources: tuple[str, ...] | None = None, progress: Progress = silent) -> None:
         """Refuse to go on when a file of these sources is not what was added.
 
         Files that are untouched since they were last hashed are not hashed again; `smatter library check`
@@ -168,7 +169,7 @@ class Library:
         return make_plan(mixture, self.specs, self.partition, self.manifest.digests, residual)
 
     def compose(
-        self, what: Mixture | Recipe, arena: Arena | None = None, threads: int = 1, progress: Progress | None = None
+        self, what: Mixture | Recipe, arena: Arena | None = None, threads: int = 1, progress: Progress = silent
     ) -> Arena:
         """Compute a mixture or a recipe into memory.
 

@@ -10,17 +10,13 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from smatter.errors import InvalidManifest, SmatterError, UnknownSource
-from smatter.library.headers import MAX_LABEL_CHARACTERS, MAX_NAME_CHARACTERS, read_small_json
+from smatter.files.fields import NAME, Digest, FileName, Name, TensorName, first_mistake
+from smatter.files.reading import MAX_LABEL_CHARACTERS, MAX_NAME_CHARACTERS, read_small_json
 from smatter.records import Partition
 
 MANIFEST = "library.json"
 MAX_SOURCES = 1_000
 
-Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-NAME = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}"
-Name = Annotated[str, StringConstraints(pattern=f"^{NAME}$")]
-FileName = Annotated[str, StringConstraints(pattern=r"^[^/\\\x00.][^/\\\x00]{0,254}$")]
-TensorName = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_CHARACTERS)]
 FormName = Literal["whole", "delta", "bf16-delta", "low-rank", "int8"]
 
 
@@ -126,13 +122,6 @@ def check_name(name: str) -> None:
 def is_excluded(tensor: str, patterns: tuple[str, ...]) -> bool:
     """Whether a tensor's name on disk matches one of the shell-style patterns."""
     return any(fnmatchcase(tensor, pattern) for pattern in patterns)
-
-
-def first_mistake(error: ValidationError) -> str:
-    """Where the first thing that is wrong with a file's contents stands, and what it is."""
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])[:200]
-    return f"{where}: {first['msg'].removeprefix('Value error, ')[:300]}"
 
 
 def parse_manifest(data: object, path: Path) -> Manifest:

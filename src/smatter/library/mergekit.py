@@ -11,7 +11,7 @@ import yaml
 from smatter.compose.mixture import LARGEST, Mixture
 from smatter.compose.recipe import Recipe
 from smatter.errors import InvalidRecipe, InvalidWeights
-from smatter.library.headers import read_small_file
+from smatter.files.reading import read_small_file
 from smatter.library.library import Library
 
 MAX_YAML_BYTES = 1_000_000

@@ -12,15 +12,14 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from smatter.compose.arrays import Array
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
 from smatter.compose.residual import Elements, Residual
 from smatter.errors import InvalidRecipe, NotFound, SmatterError, UnsafeFile
-from smatter.library.checkpoint import MappedFile
-from smatter.library.headers import MAX_NAME_CHARACTERS, parse_json
-from smatter.library.manifest import Digest, Name, first_mistake
-from smatter.library.writing import write_tensors
+from smatter.files.arrays import Array
+from smatter.files.fields import Digest, Name, first_mistake
+from smatter.files.reading import MAX_NAME_CHARACTERS, MappedFile, parse_json
+from smatter.files.writing import write_tensors
 from smatter.records import TensorSpec
 
 KEY = "smatter_recipe"

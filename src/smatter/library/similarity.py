@@ -7,9 +7,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from smatter.compose.execute import Progress, Reader, ranges
+from smatter.compose.execute import Reader, ranges
 from smatter.compose.kernel import as_float32
-from smatter.records import Partition, TensorSpec
+from smatter.records import Partition, Progress, TensorSpec, silent
 
 SAME_BASIN = 0.5
 """Matrices of networks from different initialisations have cosine near 0; fine-tunes of one base, near 1."""
@@ -81,7 +81,7 @@ def measure(
     names: tuple[str, ...],
     specs: Mapping[str, TensorSpec],
     partition: Partition,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Similarity:
     """Inner products over all matrices, in one pass over the sources.
 
@@ -109,8 +109,7 @@ def measure(
                 squares[index] += np.einsum("rn,rn->r", rows, rows)
                 rows -= rows[0].copy()
                 deltas[index] += rows @ rows.T
-                if progress:
-                    progress(n_sources * (stop - start) * 4)
+                progress(n_sources * (stop - start) * 4)
     return Similarity(names, tuple(partition.modules), deltas, cross, squares)
 
 

@@ -11,20 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from smatter.compose.arrays import Array
-from smatter.compose.execute import Progress, ranges
+from smatter.compose.execute import ranges
 from smatter.compose.kernel import as_float32
 from smatter.errors import IncompatibleSource, UnsafeFile
-from smatter.library.checkpoint import MappedFile
+from smatter.files.arrays import Array
+from smatter.files.reading import MappedFile, parse_json
+from smatter.files.writing import encode_header
+from smatter.library.contents import Tensors
 from smatter.library.forms import Form
 from smatter.library.forms.bf16_delta import Bf16Delta
 from smatter.library.forms.delta import Delta
 from smatter.library.forms.int8 import Int8
 from smatter.library.forms.low_rank import LowRank
-from smatter.library.hashing import Tensors
-from smatter.library.headers import encode_header, parse_json
 from smatter.library.manifest import StorageLoss
-from smatter.records import TensorSpec
+from smatter.records import Progress, TensorSpec, silent
 
 STORED = "stored.safetensors"
 FORMS: dict[str, Form] = {"delta": Delta(), "bf16-delta": Bf16Delta(), "low-rank": LowRank(), "int8": Int8()}
@@ -97,7 +97,7 @@ def write_stored(
     base: Tensors,
     names: Mapping[str, TensorSpec],
     rank: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> None:
     """Write a source in a storage form to `folder`; the folder is published by the caller.
 
@@ -117,8 +117,7 @@ def write_stored(
             for part, (part_spec, array) in _encode(codec, name, spec, source, base).items():
                 specs[f"{name}:{part}"] = part_spec
                 file.write(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
-            if progress:
-                progress(spec.n_bytes)
+            progress(spec.n_bytes)
     described: dict[str, Any] = {
         "form": form, "tensors": {name: [spec.dtype, list(spec.shape)] for name, spec in names.items()}
     }  # fmt: skip

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from smatter.algebra.gates import mean_gates, open_probability, sample_gates
-from smatter.route.layouts import Layout
+from smatter.units.layouts import Layout
 
 TEMPERATURE = 0.5
 OPEN = 1.0
@@ -131,28 +131,3 @@ class FixedExperts:
         """Share of the delta's values that each expert uses, then all together; (n_experts + 1,)."""
         sizes = torch.bincount(layout.unit_of).float()
         return torch.cat([self.masks, self.masks.amax(dim=0, keepdim=True)]) @ sizes / sizes.sum()
-
-
-@dataclass
-class Multipliers:
-    """Prices of too many open units: one for each expert, raised while it is above its share (a Lagrangian).
-
-    A price falls to zero at once where the share is kept, so that an expert which has paid once is not held down (dual
-    restarts, Gallego-Posada and others, 2022).
-
-    Args:
-        values: the prices, (n_experts,).
-        rate: how fast they rise.
-    """
-
-    values: Tensor
-    rate: float = 0.05
-
-    def penalty(self, shares: Tensor, allowed: float) -> Tensor:
-        """What to add to the loss; the prices are constants in it."""
-        return (self.values * (shares / allowed - 1)).sum()
-
-    def update(self, shares: Tensor, allowed: float) -> None:
-        """Raise or forget the prices after a step."""
-        excess = shares.detach() / allowed - 1
-        self.values.add_(self.rate * excess).mul_(excess > 0)

@@ -13,8 +13,8 @@ from smatter.backbones.network import Inputs
 from smatter.compose.recipe import Recipe
 from smatter.errors import NotFound
 from smatter.library.library import Library
+from smatter.live.resident import Resident
 from smatter.runtime.batches import find, put_back, rows_of_tasks, take
-from smatter.runtime.resident import Resident
 
 
 @dataclass

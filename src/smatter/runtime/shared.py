@@ -17,20 +17,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from smatter.backbones.groups import find_groups
 from smatter.backbones.network import CHUNK, Inputs, chunks
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
 from smatter.compose.residual import Residual
 from smatter.errors import InvalidRecipe, InvalidResidual
 from smatter.library.library import Library
+from smatter.live.resident import Resident
 from smatter.runtime.batches import find, put_back, rows_of_tasks, take
 from smatter.runtime.deltas import Add, Deltas
 from smatter.runtime.gates import SharedDelta
 from smatter.runtime.packing import dense_values, pack
 from smatter.runtime.places import Place, find_places
-from smatter.runtime.resident import Resident
 from smatter.runtime.units import RankComponents, group_units, rank_units
+from smatter.units.groups import find_groups
 
 
 class _Batch(threading.local):

@@ -10,12 +10,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from smatter.backbones.groups import Group
 from smatter.errors import InvalidResidual
 from smatter.records import Partition
 from smatter.runtime.deltas import Again, Bias, Columns, LowRank, Rows, Scale, Term
 from smatter.runtime.packing import whole_term
 from smatter.runtime.places import Place
+from smatter.units.groups import Group
 
 Run = tuple[int, int, float]
 """Units that follow each other and are open equally far: the first, one beyond the last, how far."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from smatter.library.writing import new_folder
+from smatter.files.writing import new_folder
 from smatter.tasks.episode import Episode, Examples
 from smatter.tasks.support import Support
 

@@ -6,7 +6,7 @@ import hashlib
 import os
 import statistics
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 
 from smatter.backbones.images import FORMATS, opaque, open_image
 from smatter.errors import InvalidSuite, InvalidSupport, NotFound
+from smatter.records import Progress, silent
 from smatter.tasks.assemble import Omissions, assemble, short_name
 from smatter.tasks.stores import Pictures
 from smatter.tasks.suite import Suite
@@ -71,7 +72,7 @@ def read_folders(
     omitted: Omissions,
     name: str | None = None,
     side: int | None = None,
-    progress: Callable[[int], None] = lambda _: None,
+    progress: Progress = silent,
 ) -> Suite:
     """Pictures of a tree as a suite. All are decoded at once, so that damaged ones are known from the start.
 
@@ -186,7 +187,7 @@ def _usual_side(paths: Sequence[Path]) -> int:
     return min(USUAL_SIDE, round(statistics.median(sides))) if sides else USUAL_SIDE
 
 
-def _pictures(paths: Sequence[Path], side: int, omitted: Omissions, progress: Callable[[int], None]) -> list[_Picture]:
+def _pictures(paths: Sequence[Path], side: int, omitted: Omissions, progress: Progress) -> list[_Picture]:
     from PIL.Image import Resampling
 
     first: dict[bytes, Path] = {}

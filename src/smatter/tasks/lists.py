@@ -17,9 +17,9 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from smatter.errors import InvalidSuite, SmatterError
-from smatter.library.headers import read_small_json
-from smatter.library.manifest import Digest, Name, first_mistake
-from smatter.library.writing import write_file
+from smatter.files.fields import Digest, Name, first_mistake
+from smatter.files.reading import read_small_json
+from smatter.files.writing import write_file
 from smatter.tasks.episode import Episode
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.shifts.catalogue import Shift, apply, parse_shifts, table_of

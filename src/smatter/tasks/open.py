@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 from smatter.errors import InvalidSuite, NotFound, SmatterError
+from smatter.records import Progress, silent
 from smatter.tasks.assemble import Omissions, hold_out
 from smatter.tasks.folders import find_files, read_folders
 from smatter.tasks.lists import TaskList, read_list
@@ -32,7 +33,7 @@ def open_suite(
     ood: Sequence[str] = (),
     side: int | None = None,
     name: str | None = None,
-    progress: Callable[[int], None] = lambda _: None,
+    progress: Progress = silent,
 ) -> Suite:
     """Open a suite; warn of files, classes and rows that had to be left out.
 

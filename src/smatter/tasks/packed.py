@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,10 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from smatter.backbones.images import MAX_PIXELS
 from smatter.errors import InvalidSuite
-from smatter.library.checkpoint import safe_path
-from smatter.library.headers import read_small_json
-from smatter.library.manifest import FileName, Name, first_mistake
-from smatter.library.writing import new_folder, write_file
+from smatter.files.fields import FileName, Name, first_mistake
+from smatter.files.reading import read_small_json, safe_path
+from smatter.files.writing import new_folder, write_file
+from smatter.records import Progress, silent
 from smatter.tasks.rows import MAX_FILE_BYTES
 from smatter.tasks.stores import COLUMNS, Sheet, TextFile
 from smatter.tasks.suite import (
@@ -124,9 +123,7 @@ def is_packed(folder: Path) -> bool:
     return (folder / TABLE).is_file()
 
 
-def write_packed(
-    folder: Path, suite: Suite, replace: bool = False, progress: Callable[[int], None] = lambda _: None
-) -> None:
+def write_packed(folder: Path, suite: Suite, replace: bool = False, progress: Progress = silent) -> None:
     """Write the compact form of a suite; the folder appears at once, or not at all.
 
     Args:

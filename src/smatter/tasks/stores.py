@@ -12,7 +12,7 @@ import numpy as np
 
 from smatter.backbones.images import MAX_IMAGE_BYTES, open_image
 from smatter.errors import InvalidSuite, InvalidSupport
-from smatter.library.headers import read_small_file
+from smatter.files.reading import read_small_file
 from smatter.tasks.rows import MAX_FILE_BYTES, raw_rows, text_and_label
 from smatter.tasks.suite import Inputs
 

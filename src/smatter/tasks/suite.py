@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from smatter.errors import InvalidSuite
-from smatter.library.manifest import NAME
+from smatter.files.fields import NAME
 from smatter.tasks.splits import Split, deal
 from smatter.tasks.support import Kind
 

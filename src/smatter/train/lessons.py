@@ -20,10 +20,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from smatter.adaptation.episodes import episode_rows, prepared_support
-from smatter.adaptation.live import LiveMixture
-from smatter.adaptation.routing import Encoded, encode
 from smatter.library.library import open_library
+from smatter.live.episodes import episode_rows, prepared_support
+from smatter.live.mixture import LiveMixture
+from smatter.route.encode import Encoded, encode
 from smatter.tasks.episode import Episode
 from smatter.train.curriculum import Series
 from smatter.train.teacher import Teacher, Teaching

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smatter.library.writing import write_file
+from smatter.files.writing import write_file
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -44,7 +44,7 @@ def train_router(
     folder: Path | None = None,
     save_every: int = 25,
     n_workers: int = 0,
-    progress: Callable[[MetaStep | Validation], None] = lambda _: None,
+    watch: Callable[[MetaStep | Validation], None] = lambda _: None,
 ) -> Outcome:
     """Train a router in place; in the end it is as it was when validation tasks found it best.
 
@@ -54,7 +54,7 @@ def train_router(
         folder: for the log, and for what is needed to go on after an interruption.
         save_every: steps between two writes of the latter.
         n_workers: processes that prepare tasks meanwhile; how many does not change the result.
-        progress: told each step and each validation.
+        watch: told each step and each validation.
     """
     settings, tensors = trainee.settings, trainee.state
     best = {name: tensor.detach().clone() for name, tensor in tensors.items()}
@@ -93,13 +93,13 @@ def train_router(
             if _is_enough(step, score, settings):
                 break
             log.add(told := trainee.step(step, lessons))
-            progress(told)
+            watch(told)
             step += 1
             ends = step == settings.n_steps
             if validation and (ends or step % settings.validate_every == 0):
                 found = trainee.validate(step, validation)
                 log.add(found)
-                progress(found)
+                watch(found)
                 if found.mean_loss < _validation(score).mean_loss:
                     score.copy_(torch.tensor(astuple(found)))
                     _copy(tensors, best)

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from smatter.adaptation.episodes import episode_rows
-from smatter.adaptation.flat import FlatView
-from smatter.adaptation.live import LiveMixture
-from smatter.adaptation.routing import as_mixture
 from smatter.errors import InvalidSettings
+from smatter.live.episodes import episode_rows
+from smatter.live.flat import FlatView
+from smatter.live.mixture import LiveMixture
+from smatter.route.encode import as_mixture
 from smatter.route.experts import Experts
 from smatter.route.router import Router, Routing
 from smatter.train.lessons import Lesson

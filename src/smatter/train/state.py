@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from smatter.library.headers import read_header
-from smatter.library.writing import write_file
+from smatter.files.reading import read_header
+from smatter.files.writing import write_file
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 

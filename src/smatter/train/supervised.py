@@ -84,7 +84,7 @@ def train_backbone(
     settings: TrainingSettings,
     state: Path | None = None,
     save_every: int = 100,
-    progress: Callable[[Step], None] | None = None,
+    watch: Callable[[Step], None] = lambda _: None,
     frozen: Sequence[str] = (),
 ) -> None:
     """Train a network in place.
@@ -96,7 +96,7 @@ def train_backbone(
         state: a file for what is needed to go on after an interruption; nothing is kept without it. A file of the same
             settings that is there already is gone on from.
         save_every: steps between two writes of it.
-        progress: told each step.
+        watch: told each step.
         frozen: how the names of parameters begin that stay as they are.
     """
     if not isinstance(settings.variation, examples.variation):
@@ -134,9 +134,8 @@ def train_backbone(
         loss.backward()
         torch.nn.utils.clip_grad_norm_(trained.values(), 1.0)
         optimizer.step()
-        if progress:
-            accuracy = float((logits.detach().argmax(dim=1) == labels).float().mean())
-            progress(Step(step + 1, float(loss.detach()), accuracy))
+        accuracy = float((logits.detach().argmax(dim=1) == labels).float().mean())
+        watch(Step(step + 1, float(loss.detach()), accuracy))
         if state is not None and ((step + 1) % save_every == 0 or step + 1 == settings.n_steps):
             keep(state, key, step + 1, trained, optimizer)
     for parameter in parameters.values():

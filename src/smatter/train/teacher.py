@@ -17,16 +17,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import kl_div
 
-from smatter.adaptation.episodes import prepared_support
-from smatter.adaptation.identity import Task
-from smatter.adaptation.live import EpisodeRows, LiveMixture
-from smatter.adaptation.network_loss import ResidualLoss
 from smatter.adaptation.refine import refine_experts
 from smatter.adaptation.solver import SolverSettings, solve_live
 from smatter.compose.mixture import Mixture
 from smatter.errors import SmatterError
-from smatter.library.headers import read_small_json
-from smatter.library.writing import write_file
+from smatter.files.reading import read_small_json
+from smatter.files.writing import write_file
+from smatter.live.episodes import prepared_support
+from smatter.live.identity import Task
+from smatter.live.mixture import EpisodeRows, LiveMixture
+from smatter.live.problems import ResidualLoss
 from smatter.route.experts import Experts
 from smatter.tasks.episode import Episode
 from smatter.tasks.support import Support

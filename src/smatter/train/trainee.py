@@ -14,15 +14,16 @@ import torch
 from torch import Tensor
 
 from smatter.adaptation.describe import describe_sources, probe_statistics
-from smatter.adaptation.episodes import episode_rows
-from smatter.adaptation.flat import FlatView
-from smatter.adaptation.live import LiveMixture
-from smatter.adaptation.routers import TrainedRouter
-from smatter.adaptation.routing import as_mixture
+from smatter.budget.multipliers import Multipliers
 from smatter.errors import InvalidSettings
-from smatter.route.experts import Experts, Multipliers, used
+from smatter.live.episodes import episode_rows
+from smatter.live.flat import FlatView
+from smatter.live.mixture import LiveMixture
+from smatter.route.encode import as_mixture
+from smatter.route.experts import Experts, used
+from smatter.route.probe import Probe
 from smatter.route.router import Router, RouterSettings, Routing
-from smatter.tasks.probe import Probe
+from smatter.route.store import TrainedRouter
 from smatter.train.lessons import Lesson
 from smatter.train.objective import Imitation, task_loss
 from smatter.train.rates import rate_at

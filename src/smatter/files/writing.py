@@ -1,0 +1,184 @@
+"""Writing that a power cut or `kill -9` cannot leave half done: the old state or the new, never a mixture."""
+
+import ctypes
+import errno
+import glob
+import json
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from smatter.errors import AlreadyExists, CannotWrite, NotFound, SmatterError
+from smatter.files.arrays import Array
+from smatter.records import TensorSpec
+
+
+def write_file(path: Path, *chunks: bytes) -> None:
+    """Replace a file's content: temporary file beside it, fsync, rename, fsync of the folder."""
+    with _partial(path) as temporary:
+        with temporary.open("xb") as file:
+            for chunk in chunks:
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    _settle(path)
+
+
+@contextmanager
+def new_folder(path: Path, replace: bool = False) -> Iterator[Path]:
+    """Fill a folder that appears under `path` all at once when the block ends without an error.
+
+    Args:
+        path: where the folder will be; must not exist, or be empty, unless `replace`.
+        replace: exchange an existing folder for the new one in a single step, then delete the old one.
+    """
+    check_free(path, replace)
+    with _partial(path) as temporary:
+        temporary.mkdir()
+        yield temporary
+        for file in temporary.rglob("*"):
+            sync_folder(file)
+        sync_folder(temporary)
+        if replace and path.is_dir() and any(path.iterdir()):
+            _exchange(temporary, path)
+        else:
+            temporary.replace(path)
+        _settle(path)
+
+
+def check_free(path: Path, replace: bool = False) -> None:
+    """Refuse an output that would overwrite something, before any work is spent on it."""
+    if path.is_dir():
+        if any(path.iterdir()) and not replace:
+            raise AlreadyExists(f"{path} already exists and is not empty; choose another name, or say --replace")
+    elif path.exists() or path.is_symlink():
+        raise AlreadyExists(f"{path} already exists and is not a folder; choose another name")
+    if not path.parent.is_dir():
+        raise NotFound(f"the folder {path.parent} does not exist; create it first")
+
+
+@contextmanager
+def _partial(path: Path) -> Iterator[Path]:
+    """A temporary name beside `path`; what is left under it afterwards, by this or a killed process, is deleted."""
+    if path.name in ("", ".."):
+        raise NotFound(f"{path} names nothing new; give the name of a file or folder to write")
+    stem = f".{path.name}.partial-"
+    try:
+        for other in path.parent.glob(f"{glob.escape(stem)}*"):
+            if other not in _in_use and not _alive(other.name.removeprefix(stem)):
+                _delete(other)
+    except OSError:
+        pass  # a leftover that cannot be deleted is no reason to refuse new work
+    temporary = path.with_name(f"{stem}{os.getpid()}-{secrets.token_hex(4)}")
+    _in_use.add(temporary)
+    try:
+        yield temporary
+    except OSError as error:
+        about_source = error.filename is not None and temporary.name not in str(error.filename)
+        if isinstance(error, SmatterError) or about_source:
+            raise
+        raise _explained(error, path) from error
+    finally:
+        _delete(temporary)
+        _in_use.discard(temporary)
+
+
+_in_use: set[Path] = set()
+"""Temporary names of this process; any other with its number is of a killed one that had the same."""
+
+
+def _alive(suffix: str) -> bool:
+    """Whether the process that chose a temporary name, other than this one, still runs."""
+    process = suffix.partition("-")[0]
+    if not process.isdecimal() or int(process) == os.getpid():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except (OverflowError, ProcessLookupError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+REMEDIES = {
+    errno.ENOSPC: "the disk is full; free some space",
+    errno.EDQUOT: "your disk quota is used up; free some space",
+    errno.EFBIG: "the file would exceed this system's size limit; free or raise it",
+    errno.EACCES: "you may not write there; choose another folder or change its permissions",
+    errno.EPERM: "you may not write there; choose another folder or change its permissions",
+    errno.EROFS: "the file system is read-only; choose another folder",
+}
+
+
+def _explained(error: OSError, path: Path) -> CannotWrite:
+    remedy = REMEDIES.get(error.errno or 0, f"{error.strerror or error}; choose another folder")
+    return CannotWrite(f"cannot write {path}: {remedy}; nothing was changed")
+
+
+def sync_folder(path: Path) -> None:
+    """Make a file or a folder's entries durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _settle(path: Path) -> None:
+    """Make a new name durable; by now it is there for all to see, so that a disk which cannot is no failure."""
+    with suppress(OSError):
+        sync_folder(path.parent)
+
+
+def _exchange(first: Path, second: Path) -> None:
+    """Swap two folders in one step of the file system."""
+    names = os.fsencode(first), os.fsencode(second)
+    library = ctypes.CDLL(None, use_errno=True)
+    if sys.platform == "darwin":
+        failed = library.renamex_np(*names, 2)
+    elif hasattr(library, "renameat2"):
+        here = -100  # AT_FDCWD: relative names count from the working folder
+        failed = library.renameat2(here, names[0], here, names[1], 2)
+    else:
+        failed = 1
+    if failed:
+        raise AlreadyExists(f"this system cannot replace {second} in one step; delete it first, or choose another name")
+
+
+def write_tensors(path: Path, tensors: Iterable[tuple[str, TensorSpec, Array]], metadata: dict[str, str]) -> None:
+    """Replace a small safetensors file whose tensors are all in memory."""
+    items = list(tensors)
+    header = encode_header([(name, spec) for name, spec, _ in items], metadata)
+    write_file(path, header, *(np.ascontiguousarray(array).tobytes() for _, _, array in items))
+
+
+def encode_header(specs: Iterable[tuple[str, TensorSpec]], metadata: dict[str, str]) -> bytes:
+    """The bytes in front of the values, padded so that these start on a multiple of 64."""
+    entries: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
+    position = 0
+    for name, spec in specs:
+        entries[name] = {
+            "dtype": spec.dtype,
+            "shape": list(spec.shape),
+            "data_offsets": [position, position + spec.n_bytes],
+        }
+        position += spec.n_bytes
+    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-(8 + len(text)) % 64)
+    return len(text).to_bytes(8, "little") + text

@@ -1,0 +1,217 @@
+"""A trained router on disk: a folder with router.json and router.safetensors.
+
+It holds all that routing needs beside the library: the router's weights, the probe set, by which sources that come
+later are described, descriptors of the sources that it was trained with, and the residual experts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from torch import Tensor
+
+from smatter.adaptation.describe import describe_sources
+from smatter.errors import InvalidRouter, InvalidSettings, NotFound
+from smatter.files.arrays import as_torch
+from smatter.files.fields import Digest, Name, first_mistake
+from smatter.files.hashing import file_digest
+from smatter.files.reading import MappedFile, read_small_json, safe_path
+from smatter.files.writing import new_folder, write_file, write_tensors
+from smatter.live.flat import FlatView
+from smatter.live.mixture import LiveMixture
+from smatter.records import Progress, TensorSpec, silent
+from smatter.route.descriptor import N_MOMENTS, ProbeLabels
+from smatter.route.experts import FixedExperts
+from smatter.route.probe import Probe
+from smatter.route.router import Router, RouterSettings
+from smatter.route.summary import ClassStatistics
+from smatter.tasks.rows import MAX_CHARACTERS
+from smatter.tasks.suite import Inputs
+from smatter.units.layouts import Layout
+
+TABLE, WEIGHTS = "router.json", "router.safetensors"
+MAX_PROBE = 20_000
+MAX_TABLE_BYTES = 64_000_000
+DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.float16: "F16", torch.int64: "I64", torch.uint8: "U8"}
+
+Text = Annotated[str, StringConstraints(min_length=1, max_length=MAX_CHARACTERS)]
+
+
+class _Table(BaseModel):
+    """The contents of router.json."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1] = Field(alias="schema")
+    settings: RouterSettings
+    base: Digest
+    partition: Digest
+    sources: dict[Name, Digest]
+    groups: Annotated[tuple[Text, ...], Field(min_length=1, max_length=1_000)]
+    texts: Annotated[tuple[Text, ...], Field(max_length=MAX_PROBE)]
+    weights: Digest
+    record: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class TrainedRouter:
+    """A router and what it needs.
+
+    Args:
+        router: the function.
+        experts: its residual experts, if it has any.
+        probe: describes sources.
+        statistics: of each group of the probe set, in the base's features.
+        descriptors: of the sources that are known, by content digest; (n_groups, N_MOMENTS) each.
+        sources: content digest of each source that it was trained with, by name.
+        base: content digest of the base, whose features it takes.
+        partition: digest of the module partition.
+        record: how it was trained, for people.
+        digest: of its files; empty where it is not on disk.
+    """
+
+    router: Router
+    experts: FixedExperts | None
+    probe: Probe
+    statistics: tuple[ClassStatistics, ...]
+    descriptors: Mapping[str, Tensor]
+    sources: Mapping[str, str]
+    base: str
+    partition: str
+    record: Mapping[str, Any]
+    digest: str = ""
+    _later: dict[str, Tensor] = field(default_factory=dict, repr=False, compare=False)
+    """Descriptors of sources that came later, once they were made."""
+
+    def check_fits(self, live: LiveMixture) -> None:
+        """Refuse a library whose base or modules are not those that it was trained with."""
+        manifest = live.library.manifest
+        if manifest.digests[manifest.base] != self.base:
+            raise InvalidRouter(
+                f"the router was trained for another base than {manifest.base!r}: train one with `smatter train`"
+            )
+        if live.library.partition.digest != self.partition:
+            raise InvalidRouter("the router was trained for other modules: train one with `smatter train`")
+        if self.experts and not self.experts.fits(self.layout(FlatView(live))):
+            raise InvalidRouter("the router's experts are of another network: train one with `smatter train`")
+
+    def layout(self, flat: FlatView) -> Layout:
+        """The units of its experts in a network."""
+        return flat.layout(self.router.settings.units, self.router.settings.rank)
+
+    def describe(self, live: LiveMixture, sources: Sequence[str], progress: Progress = silent) -> Tensor:
+        """Descriptors of sources relative to the base's, (n_sources, n_groups, N_MOMENTS).
+
+        A source that the router was not trained with costs one pass of the probe set, the first time.
+        """
+        digests = live.library.manifest.digests
+        new = [name for name in sources if digests[name] not in self.descriptors and digests[name] not in self._later]
+        if new:
+            described = describe_sources(live, self.probe, new, progress)
+            self._later.update(zip((digests[name] for name in new), described, strict=True))
+        known = {**self._later, **self.descriptors}
+        rows = [known[digests[name]] for name in sources]
+        return (torch.stack(rows) - self.descriptors[self.base]).float()
+
+
+def is_router(folder: Path) -> bool:
+    """Whether a folder says it is a router; it may still not be a sound one."""
+    return (folder / TABLE).is_file()
+
+
+def write_router(folder: str | Path, trained: TrainedRouter, replace: bool = False) -> None:
+    """Save a router in a new folder; an existing one is replaced in one step, if asked for."""
+    probe, experts = trained.probe, trained.experts
+    tensors: dict[str, Tensor] = {f"router.{name}": each for name, each in trained.router.state_dict().items()}
+    for number, each in enumerate(trained.statistics):
+        tensors |= {f"probe.{number}.{name}": value for name, value in vars(each).items()}
+    tensors |= {"probe.classes": probe.labels.classes, "probe.groups": probe.labels.groups}
+    if not isinstance(probe.inputs, tuple):
+        tensors["probe.pictures"] = torch.from_numpy(np.ascontiguousarray(probe.inputs))
+    tensors["descriptors"] = torch.stack([trained.descriptors[digest] for digest in trained.sources.values()])
+    if experts:
+        tensors |= {"experts.values": experts.values.half(), "experts.masks": experts.masks.to(torch.uint8)}
+    with new_folder(Path(folder), replace and is_router(Path(folder))) as temporary:
+        items = [
+            (name, TensorSpec(DTYPES[tensor.dtype], tuple(tensor.shape)), tensor.detach().numpy())
+            for name, tensor in tensors.items()
+        ]
+        write_tensors(temporary / WEIGHTS, items, {})
+        table = {
+            "schema": 1,
+            "settings": trained.router.settings.to_dict(),
+            "base": trained.base,
+            "partition": trained.partition,
+            "sources": dict(trained.sources),
+            "groups": list(probe.names),
+            "texts": list(probe.inputs) if isinstance(probe.inputs, tuple) else [],
+            "weights": file_digest(temporary / WEIGHTS),
+            "record": dict(trained.record),
+        }
+        text = json.dumps(table, indent=1, ensure_ascii=False, allow_nan=False)
+        write_file(temporary / TABLE, (text + "\n").encode())
+
+
+def read_router(folder: str | Path) -> TrainedRouter:
+    """Open a router that `write_router` saved."""
+    folder = Path(folder)
+    if not (folder / TABLE).exists():
+        raise NotFound(f"{folder} has no {TABLE}: give the folder that `smatter train` wrote")
+    try:
+        table = _Table.model_validate(read_small_json(folder / TABLE, MAX_TABLE_BYTES))
+        path = safe_path(folder, WEIGHTS)
+        if file_digest(path) != table.weights:
+            raise InvalidRouter(f"{path} is not the file that {TABLE} was written with")
+        return _restored(table, MappedFile(path), file_digest(folder / TABLE))
+    except ValidationError as error:
+        raise InvalidRouter(f"{folder / TABLE} is not a router ({first_mistake(error)}); train it again") from None
+    except (InvalidSettings, InvalidRouter, TypeError, RuntimeError, LookupError) as error:
+        raise InvalidRouter(f"{folder} is not a sound router: {_line(error)}; train it again") from None
+
+
+def _restored(table: _Table, file: MappedFile, digest: str) -> TrainedRouter:
+    tensors = {name: _tensor(file, name) for name in file.header.tensors}
+    settings = table.settings
+    statistics = tuple(
+        ClassStatistics(*(tensors[f"probe.{number}.{name}"] for name in ("prototypes", "spreads", "sizes")))
+        for number in range(len(table.groups))
+    )
+    state = {name.removeprefix("router."): each for name, each in tensors.items() if name.startswith("router.")}
+    n_modules = len(state["combine"]) if settings.tying == "tied" else len(state["value.2.bias"])
+    router = Router(settings, statistics, n_modules, torch.ones(2, N_MOMENTS), torch.Generator())
+    router.load_state_dict(state)
+    labels = ProbeLabels(tensors["probe.classes"], tensors["probe.groups"])
+    inputs: Inputs = table.texts or tensors["probe.pictures"].numpy()
+    if len(inputs) != len(labels.classes) or labels.n_groups != len(table.groups):
+        raise InvalidRouter("its probe set and the labels of it are of different lengths")
+    if tensors["descriptors"].shape != (len(table.sources), len(table.groups), N_MOMENTS):
+        raise InvalidRouter("its descriptors are not those of its sources")
+    descriptors = dict(zip(table.sources.values(), tensors["descriptors"], strict=True))
+    if table.base not in descriptors:
+        raise InvalidRouter("its base is not among its sources")
+    experts = None
+    if settings.n_experts:
+        experts = FixedExperts(tensors["experts.values"].float(), tensors["experts.masks"].float())
+    return TrainedRouter(
+        router.requires_grad_(False), experts, Probe(inputs, labels, table.groups), statistics, descriptors,
+        table.sources, table.base, table.partition, table.record, digest,
+    )  # fmt: skip
+
+
+def _tensor(file: MappedFile, name: str) -> Tensor:
+    tensor = as_torch(file.whole(name).copy(), file.header.tensors[name].spec)
+    if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        raise InvalidRouter(f"its tensor {name!r} has NaN or Inf")
+    return tensor
+
+
+def _line(error: Exception) -> str:
+    text = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+    return " ".join(text.split())[:300]

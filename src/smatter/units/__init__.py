@@ -1,0 +1,1 @@
+"""The parts of a network that gates switch, and the one way to number them."""
