@@ -29,9 +29,12 @@ from scipy.stats import spearmanr
 from transformers.utils import logging
 
 from smatter.budget.latency import LatencyModel
-from smatter.devices.measure import MeasureSettings, fit_and_calibrate, measure_profile, quality, time_stacks
+from smatter.settings import MeasureSettings
+from smatter.devices.measure import fit_and_calibrate, measure_profile, quality, time_stacks
 from smatter.devices.profile import Profile
-from smatter.devices.stacks import REST, Bench, Setting, Stack, make_bench
+from smatter.units.numbering import REST
+from smatter.devices.stacks import Bench, Stack, make_bench
+from smatter.settings import DeviceSetting
 from smatter.devices.timing import Timed, time_cases
 from smatter.devices.unmeasured import micro_costs
 from smatter.runtime.deltas import OwnDeltas
@@ -40,18 +43,18 @@ from smatter.runtime.packing import linear_terms
 NAME = "latency_model"
 RANKS = "vit, 1 thread, 8 rows, rank 16"
 SETTINGS = {
-    "vit, 1 thread, 8 rows": ("vit", Setting(1, 8)),
-    "vit, 2 threads, 8 rows": ("vit", Setting(2, 8)),
-    "minilm, 1 thread, 2 rows": ("minilm", Setting(1, 2)),
-    "vit, 1 thread, 1 row, bf16": ("vit", Setting(1, 1, "BF16")),
-    RANKS: ("vit", Setting(1, 8, rank=16)),
+    "vit, 1 thread, 8 rows": ("vit", DeviceSetting(1, 8)),
+    "vit, 2 threads, 8 rows": ("vit", DeviceSetting(2, 8)),
+    "minilm, 1 thread, 2 rows": ("minilm", DeviceSetting(1, 2)),
+    "vit, 1 thread, 1 row, bf16": ("vit", DeviceSetting(1, 1, "BF16")),
+    RANKS: ("vit", DeviceSetting(1, 8, rank=16)),
 }
 TAIL, TAIL_QUANTILE = "vit, 1 thread, 8 rows", 0.95
-ELEMENTS = "vit", Setting(1, 2)
+ELEMENTS = "vit", DeviceSetting(1, 2)
 MOST_PROFILES = 3
 
 
-def profiles_until_quiet(network: Network, setting: Setting, seconds: float, quantile: float = 0.5) -> list[Profile]:
+def profiles_until_quiet(network: Network, setting: DeviceSetting, seconds: float, quantile: float = 0.5) -> list[Profile]:
     """Profiles: another, as they advise, where the last says that the machine was not quiet. All are reported."""
     found: list[Profile] = []
     while not found or (not found[-1].is_quiet and len(found) < MOST_PROFILES):

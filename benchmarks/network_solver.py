@@ -25,9 +25,10 @@ import numpy as np
 import torch
 from toy_suite import DOMAINS, Episode, add_noise_sources, draw_episode, make_checkpoints, make_library
 
-from smatter.adaptation.adapt import Adapted
-from smatter.adaptation.evidence import gather_evidence
-from smatter.adaptation.solver import SolverSettings, solve_live
+from smatter.adapted import Adapted
+from smatter.route.evidence import gather_evidence
+from smatter.methods.solver import SolverSettings
+from smatter.adaptation.solver import solve_live
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
 from smatter.live.mixture import LiveMixture

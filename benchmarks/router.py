@@ -24,18 +24,20 @@ sys.path.insert(0, str(ROOT / "tools" / "sources"))
 
 from plan import SPECIALISTS
 
-from smatter.adaptation.evidence import gather_evidence
+from smatter.route.evidence import gather_evidence
 from smatter.adaptation.modes import ModeSettings, Routed, route_task
-from smatter.adaptation.solver import SolverSettings, solve_live
+from smatter.methods.solver import SolverSettings
+from smatter.adaptation.solver import solve_live
 from smatter.compose.mixture import Mixture
-from smatter.live.episodes import episode_rows, prepared_support
-from smatter.live.identity import Task
-from smatter.live.mixture import EpisodeRows, LiveMixture
+from smatter.live.episodes import episode_queries, prepared_support
+from smatter.live.task import Task
+from smatter.live.objectives import Queries
+from smatter.live.mixture import LiveMixture
 from smatter.route.encode import encode
 from smatter.scores.intervals import mean_interval, paired_difference
 from smatter.tasks.open import SHIPPED
 from smatter.tasks.support import Support
-from smatter.train.trainee import MetaSettings
+from smatter.settings import MetaSettings
 
 NAME = "router"
 SETS = {kind: [f"{kind}-{shots}" for shots in (1, 2, 5)] for kind in KINDS}
@@ -66,7 +68,7 @@ def score(folder: Path, apart: Path, name: str, index: int) -> Scores:
     network, router = live(), trained(folder)
     names = network.library.names
     episode = tasks(name).episode(index)
-    queries = episode_rows(network, episode)
+    queries = episode_queries(network, episode)
     support = Task.of(network, prepared_support(network, episode)).support
     domains = sorted(set(episode.query.domains.tolist()))
     scores: Scores = {"domain": domains[0] if len(domains) == 1 else -1}
@@ -99,11 +101,11 @@ def score(folder: Path, apart: Path, name: str, index: int) -> Scores:
     return scores
 
 
-def _accuracy(network: LiveMixture, queries: EpisodeRows) -> float:
+def _accuracy(network: LiveMixture, queries: Queries) -> float:
     return 100 * queries.accuracy(network.features(queries.inputs))
 
 
-def _unseen(apart: Path, source: str, support: Support, queries: EpisodeRows) -> Scores:
+def _unseen(apart: Path, source: str, support: Support, queries: Queries) -> Scores:
     """Routers that know a source, that never saw it, and that never saw it until now, on a task of its domains."""
     told = encode(live(), support, live().library.names)
     cases = {"known": (ALL, ""), "missing": (source, source), "added": (source, "")}

@@ -16,13 +16,13 @@ import torch
 from common import ROOT, SCRATCH, Rows, machine, show, write_result
 from signs_tasks import KINDS, PACKAGES, Scores, by_draw, live, shared_out, tasks, train_on_signs, trained, weighed
 
-from smatter.live.episodes import episode_rows, prepared_support
-from smatter.live.identity import Task
+from smatter.live.episodes import episode_queries, prepared_support
+from smatter.live.task import Task
 from smatter.route.encode import encode
-from smatter.route.router import RouterSettings
+from smatter.settings import RouterSettings
 from smatter.scores.intervals import mean_interval, paired_difference
-from smatter.train.objective import Imitation
-from smatter.train.trainee import MetaSettings
+from smatter.settings import Imitation
+from smatter.settings import MetaSettings
 
 NAME = "router_choices"
 PLAIN = "moments, global, softmax"
@@ -65,7 +65,7 @@ def score(folder: Path, names: tuple[str, ...], tasks_name: str, index: int) -> 
     """Accuracy of every candidate on one task, in percent, without evidence and with it."""
     network = live()
     episode = tasks(tasks_name).episode(index)
-    queries = episode_rows(network, episode)
+    queries = episode_queries(network, episode)
     told = encode(network, Task.of(network, prepared_support(network, episode)).support, network.library.names)
     scores = {}
     for name in names:

@@ -23,18 +23,20 @@ sys.path.insert(0, str(ROOT / "tests" / "adaptation"))
 
 from toy_suite import add_noise_sources
 
-from smatter.adaptation.evidence import gather_evidence
+from smatter.route.evidence import gather_evidence
 from smatter.adaptation.modes import ModeSettings, route_task
-from smatter.adaptation.solver import SolverSettings, solve_live
+from smatter.methods.solver import SolverSettings
+from smatter.adaptation.solver import solve_live
 from smatter.compose.mixture import Mixture
 from smatter.library.library import open_library
-from smatter.live.episodes import episode_rows, prepared_support
-from smatter.live.identity import Task
+from smatter.live.episodes import episode_queries, prepared_support
+from smatter.live.task import Task
 from smatter.live.mixture import LiveMixture
 from smatter.route.descriptor import N_MOMENTS
-from smatter.route.router import Router, RouterSettings
+from smatter.route.router import Router
+from smatter.settings import RouterSettings
 from smatter.route.store import TrainedRouter
-from smatter.route.summary import ClassStatistics
+from smatter.route.encode import ClassStatistics
 from smatter.scores.intervals import mean_interval, paired_difference
 from smatter.tasks.open import SHIPPED
 from smatter.tasks.support import Support
@@ -89,7 +91,7 @@ class Scorer:
 
     def accuracy(self, network: LiveMixture) -> float:
         """As the network is now."""
-        queries = episode_rows(network, self.episode)
+        queries = episode_queries(network, self.episode)
         return 100 * queries.accuracy(network.features(queries.inputs))
 
 

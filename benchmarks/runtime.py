@@ -44,8 +44,9 @@ from smatter.backbones.network import Inputs
 from smatter.compose.recipe import Recipe
 from smatter.compose.residual import Residual
 from smatter.devices.choice import TaskLoad, choose_runtime
-from smatter.devices.measure import MeasureSettings, measure_profile
-from smatter.devices.stacks import Setting
+from smatter.settings import MeasureSettings
+from smatter.devices.measure import measure_profile
+from smatter.settings import DeviceSetting
 from smatter.live.resident import Resident
 from smatter.runtime.merged import MergedRuntime
 from smatter.runtime.shared import SharedRuntime
@@ -158,7 +159,7 @@ def pack_and_pass(shared: SharedRuntime, new: dict[str, Recipe], inputs: Inputs,
 
 def rule_rows(network: Network, rounds: int, n_loads: int, seconds: float) -> Rows:
     """Random loads: what the rule says, from a profile, and what is faster when both are timed."""
-    profile = measure_profile(network.library, Setting(), how_much(seconds))
+    profile = measure_profile(network.library, DeviceSetting(), how_much(seconds))
     generator, rows = np.random.default_rng(5), []
     shared, merged = SharedRuntime(network.library, {"base": BASE}), MergedRuntime(network.library)
     spare = Resident(network.library)

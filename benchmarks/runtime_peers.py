@@ -14,7 +14,7 @@ from smatter.backbones.network import Inputs
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
 from smatter.compose.residual import Residual
-from smatter.devices.measure import MeasureSettings
+from smatter.settings import MeasureSettings
 from smatter.devices.sample import sample_network
 from smatter.library.edit import init_library
 from smatter.library.library import Library, open_library

@@ -14,10 +14,11 @@ import torch
 from common import Rows, machine, show, write_result
 from signs_tasks import KINDS, PACKAGES, Scores, live, shared_out, tasks
 
-from smatter.adaptation.evidence import gather_evidence
-from smatter.adaptation.solver import SolverSettings, solve_live
+from smatter.route.evidence import gather_evidence
+from smatter.methods.solver import SolverSettings
+from smatter.adaptation.solver import solve_live
 from smatter.compose.mixture import Mixture
-from smatter.live.episodes import episode_rows, prepared_support
+from smatter.live.episodes import episode_queries, prepared_support
 from smatter.live.problems import MixtureLoss
 from smatter.scores.intervals import mean_interval, paired_difference
 from smatter.solve.frank_wolfe import FrankWolfe, uniform
@@ -36,7 +37,7 @@ def score(kind: str, shots: int, index: int) -> Scores:
     network = live()
     library = network.library
     episode = tasks(f"validation-{kind}-{shots}").episode(index)
-    queries = episode_rows(network, episode)
+    queries = episode_queries(network, episode)
 
     def accuracy(mixture: Mixture) -> float:
         network.compose(mixture)

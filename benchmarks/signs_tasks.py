@@ -29,7 +29,8 @@ from smatter.tasks.open import SHIPPED, open_list, open_suite
 from smatter.tasks.shifts.wear import Worn
 from smatter.train.curriculum import make_curriculum
 from smatter.train.meta import train_router
-from smatter.train.trainee import MetaSettings, Trainee
+from smatter.settings import MetaSettings
+from smatter.train.trainee import Trainee
 
 LIBRARY = SHIPPED / "signs-library"
 KINDS = ("id", "ood", "mixed")

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from smatter.adaptation.solver import SolverSettings, solve_live
+from smatter.methods.solver import SolverSettings
+from smatter.adaptation.solver import solve_live
 from smatter.backbones.network import Network
 from smatter.compose.kernel import blend
 from smatter.library.library import open_library

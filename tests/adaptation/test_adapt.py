@@ -9,8 +9,8 @@ from tiny_libraries import texts_support
 from toy_suite import SIZE, draw_episode
 
 import smatter
-from smatter.adaptation.evidence import gather_evidence
-from smatter.adaptation.solver import SolverSettings
+from smatter.route.evidence import gather_evidence
+from smatter.methods.solver import SolverSettings
 from smatter.cli.main import main
 from smatter.errors import InvalidSupport
 from smatter.library.library import Library

@@ -7,7 +7,7 @@ import torch
 from tiny_libraries import pixels_support, texts_support
 from toy_suite import DOMAINS, draw_episode
 
-from smatter.adaptation.evidence import Evidence, default_temperature, gather_evidence
+from smatter.route.evidence import Evidence, default_temperature, gather_evidence
 from smatter.compose.mixture import Mixture
 from smatter.errors import InvalidSettings, InvalidSupport
 from smatter.library.library import Library

@@ -13,8 +13,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 import smatter
-from smatter.adaptation.solver import SolverSettings
-from smatter.backbones.fitted_heads import HEADS
+from smatter.methods.solver import SolverSettings
+from smatter.backbones.heads import HEADS
 from smatter.backbones.network import Network
 from smatter.cli.main import main
 from smatter.errors import InvalidSettings

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from smatter.library.library import Library
-from smatter.live.identity import Task
+from smatter.live.task import Task
 from smatter.live.mixture import LiveMixture
 from smatter.tasks.support import Support
 

@@ -13,7 +13,8 @@ from smatter.backbones.names import names_in_memory
 from smatter.library.edit import add_source, init_library
 from smatter.library.library import Library
 from smatter.live import mixture as live_module
-from smatter.live.mixture import LiveMixture, Rows
+from smatter.live.mixture import LiveMixture
+from smatter.live.objectives import LeaveOneOut
 from smatter.live.problems import MixtureLoss, ResidualLoss
 from smatter.solve.frank_wolfe import uniform
 
@@ -23,7 +24,7 @@ def point_of(problem: MixtureLoss, seed: int = 0) -> Tensor:
     return weights.double() / weights.double().sum(dim=-1, keepdim=True)
 
 
-def explicit(library: Library, live: LiveMixture, rows: Rows, weights: Tensor) -> Tensor:
+def explicit(library: Library, live: LiveMixture, rows: LeaveOneOut, weights: Tensor) -> Tensor:
     """The loss of a mixture that autograd sees, with all sources in memory and pooling by hand."""
     model = live.network.model
     mixed = {}

@@ -11,8 +11,10 @@ from tiny_libraries import pixels_support, random_library, texts_support, tiny_b
 from toy_suite import DOMAINS, add_noise_sources, draw_episode
 from toy_suite import make_library as make_toy_library
 
-from smatter.adaptation.adapt import Adapted, adapt
-from smatter.adaptation.solver import NetworkSolution, SolverSettings, solve_live, solve_network
+from smatter.adapted import Adapted
+from smatter.pipeline import adapt
+from smatter.adaptation.solver import NetworkSolution, solve_live, solve_network
+from smatter.methods.solver import SolverSettings
 from smatter.adaptation.sparsity import keep_elements, keep_modules
 from smatter.compose.mixture import Mixture
 from smatter.errors import InvalidSettings

@@ -2,7 +2,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smatter.algebra.simplex import effective_number, hard_mask, project_to_simplex, truncate
+from smatter.algebra.simplex import effective_number, project_to_simplex, truncate
+from smatter.algebra.threshold import hard_mask
 
 vectors = st.lists(st.floats(-5, 5), min_size=1, max_size=12).map(
     lambda values: torch.tensor(values, dtype=torch.float64)

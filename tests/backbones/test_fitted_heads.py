@@ -6,8 +6,8 @@ import torch
 from sklearn.linear_model import LogisticRegression, Ridge
 from torch import Tensor
 
-from smatter.backbones import fitted_heads
-from smatter.backbones.fitted_heads import HEADS, RIDGES, held_out_accuracy, logistic_head, ridge_head
+from smatter.backbones import heads as fitted_heads
+from smatter.backbones.heads import HEADS, RIDGES, held_out_accuracy, logistic_head, ridge_head
 from smatter.backbones.heads import SCALE, class_sums, prototype_logits
 
 LABELS = torch.tensor([0] * 5 + [1] * 2 + [2] * 7 + [3])

@@ -20,9 +20,12 @@ from smatter.devices.active import active_fractions
 from smatter.devices.choice import TaskLoad, choose_runtime
 from smatter.devices.composing import measure_composing
 from smatter.devices.fingerprint import Fingerprint
-from smatter.devices.measure import MeasureSettings, choose_epsilon, correct_profile, fit_model, measure_profile
+from smatter.settings import MeasureSettings
+from smatter.devices.measure import choose_epsilon, correct_profile, fit_model, measure_profile
 from smatter.devices.profile import Composing, Profile, read_profile, write_profile
-from smatter.devices.stacks import REST, Bench, Setting, make_bench
+from smatter.units.numbering import REST
+from smatter.devices.stacks import Bench, make_bench
+from smatter.settings import DeviceSetting
 from smatter.devices.timing import LEAST_WIDER, Neighbours, Timed, is_quiet, time_cases
 from smatter.devices.unmeasured import counted_profile, micro_profile, table_profile
 from smatter.errors import InvalidProfile, InvalidSettings, NotFound
@@ -47,13 +50,13 @@ def vit(tmp_path_factory: pytest.TempPathFactory) -> Library:
 
 @pytest.fixture(scope="module")
 def bench(vit: Library) -> Bench:
-    return Bench(vit, Setting(batch=2))
+    return Bench(vit, DeviceSetting(batch=2))
 
 
 @pytest.fixture(scope="module")
 def measured(vit: Library) -> Profile:
     shares: list[float] = []
-    profile = measure_profile(vit, Setting(batch=2), FEW, shares.append)
+    profile = measure_profile(vit, DeviceSetting(batch=2), FEW, shares.append)
     assert sum(shares) == pytest.approx(1.0)
     return profile
 
@@ -73,7 +76,7 @@ def test_a_profile_says_all_of_itself_and_comes_back_from_its_file(measured: Pro
 
 @pytest.mark.parametrize("family", ["bert", "convnext", "gpt2", "llama"])
 def test_every_family_can_be_profiled(family: str, tmp_path: Path) -> None:
-    bench = Bench(make_library(family, tmp_path), Setting(batch=2, length=None if family == "convnext" else 6))
+    bench = Bench(make_library(family, tmp_path), DeviceSetting(batch=2, length=None if family == "convnext" else 6))
     stack = dict.fromkeys(bench.kinds, 1.0)
     assert bench.deltas(stack, 0).n_bytes > 0
     bench.case(stack, 0)()
@@ -82,23 +85,23 @@ def test_every_family_can_be_profiled(family: str, tmp_path: Path) -> None:
 
 
 def test_rank_components_can_be_profiled(vit: Library, tmp_path: Path) -> None:
-    bench = make_bench(vit, Setting(batch=2, rank=4))
+    bench = make_bench(vit, DeviceSetting(batch=2, rank=4))
     operators = [place for place in bench.base.places.values() if place.kind == "linear"]
     assert len(bench.kinds) == len(set(operators)) and set(bench.n_groups.values()) == {4} and not bench.rests
     operator = "encoder.layer.0.intermediate.dense.weight"
     n_bytes = {share: bench.deltas({operator: share}, 0).n_bytes for share in (0.25, 1.0)}
     assert n_bytes[1.0] == 4 * n_bytes[0.25] == 4 * 4 * (16 + 40)
     assert np.linalg.matrix_rank(bench.residual({operator: 0.5}, 0).dense[operator]) == 2
-    profile = measure_profile(vit, Setting(batch=2, rank=4), FEW)
+    profile = measure_profile(vit, DeviceSetting(batch=2, rank=4), FEW)
     assert profile.predict({operator: 1.0})[0] >= profile.base and profile.fingerprint.rank == 4
     write_profile(tmp_path / "p.json", profile)
-    assert read_profile(tmp_path / "p.json", vit, Setting(batch=2, rank=4)) == profile
+    assert read_profile(tmp_path / "p.json", vit, DeviceSetting(batch=2, rank=4)) == profile
     with pytest.raises(InvalidProfile, match="of other units"):
-        read_profile(tmp_path / "p.json", vit, Setting(batch=2))
+        read_profile(tmp_path / "p.json", vit, DeviceSetting(batch=2))
 
 
 def test_half_precision_can_be_profiled(vit: Library) -> None:
-    bench = Bench(vit, Setting(batch=2, dtype="BF16"))
+    bench = Bench(vit, DeviceSetting(batch=2, dtype="BF16"))
     bench.case({MLP: 1.0, MLP + REST: 1.0}, 0)()
     assert bench.fingerprint.dtype == "BF16"
 
@@ -159,13 +162,13 @@ def test_a_profile_of_a_busy_machine_says_so_and_has_a_wider_bound(
     def bound(others: float) -> Profile:
         monkeypatch.setattr(measure, "time_stacks", lambda *_: Timed(ratios, bases, others))
         monkeypatch.setattr(measure.Neighbours, "cores", lambda _: 0.0)
-        return measure_profile(vit, Setting(batch=2), FEW)
+        return measure_profile(vit, DeviceSetting(batch=2), FEW)
 
     quiet, busy = bound(0.01), bound(0.5)
     assert quiet.is_quiet and not busy.is_quiet
     assert busy.kappa == pytest.approx(2 * quiet.kappa)
     monkeypatch.setattr(measure.Neighbours, "cores", lambda _: 0.7)  # once the stacks have been timed
-    assert measure_profile(vit, Setting(batch=2), FEW).others == 0.7
+    assert measure_profile(vit, DeviceSetting(batch=2), FEW).others == 0.7
 
 
 def test_a_steady_neighbour_widens_the_bound_too_and_spare_processors_are_for_others(
@@ -384,8 +387,8 @@ def test_reading_for_a_library_refuses_what_was_measured_elsewhere(
         with pytest.raises(InvalidProfile, match=words):
             read_profile(path, vit)
     write_profile(path, measured)
-    assert read_profile(path, vit, Setting(batch=2)) == measured
-    for setting, words in ((Setting(batch=3), "batch 2, not 3"), (Setting(batch=2, length=9), "length 8, not 9")):
+    assert read_profile(path, vit, DeviceSetting(batch=2)) == measured
+    for setting, words in ((DeviceSetting(batch=3), "batch 2, not 3"), (DeviceSetting(batch=2, length=9), "length 8, not 9")):
         with pytest.raises(InvalidProfile, match=words):
             read_profile(path, vit, setting)
     with pytest.raises(InvalidProfile, match="for one number of rows only"):
@@ -399,12 +402,12 @@ def test_processors_of_one_name_that_multiply_otherwise_are_told_apart(
     monkeypatch.setattr(fingerprints, "_told", lambda name: told.get(name, ""))
     path = tmp_path / "p.json"
     write_profile(path, measured.model_copy(update={"fingerprint": fingerprints.fingerprint(vit, 1, 2, "F32", 8)}))
-    read_profile(path, vit, Setting(batch=2, length=8))
+    read_profile(path, vit, DeviceSetting(batch=2, length=8))
     told["flags"] = "sse avx512f sha"  # nothing that torch multiplies with
-    read_profile(path, vit, Setting(batch=2, length=8))
+    read_profile(path, vit, DeviceSetting(batch=2, length=8))
     told["flags"] = "sse avx512f avx512_bf16"
     with pytest.raises(InvalidProfile, match=r"capability .*, not .* avx512_bf16"):
-        read_profile(path, vit, Setting(batch=2, length=8))
+        read_profile(path, vit, DeviceSetting(batch=2, length=8))
     del told["flags"]
     told["Features"] = "asimd bf16 i8mm"  # as Arm says it
     assert fingerprints.fingerprint(vit, 1, 2, "F32", 8).capability.endswith(" bf16 i8mm")
@@ -412,9 +415,9 @@ def test_processors_of_one_name_that_multiply_otherwise_are_told_apart(
 
 def test_lengths_that_the_network_does_not_take_are_refused(vit: Library, tmp_path: Path) -> None:
     with pytest.raises(InvalidSettings, match="no inputs of length 3"):
-        Bench(vit, Setting(length=3))
+        Bench(vit, DeviceSetting(length=3))
     with pytest.raises(InvalidSettings, match="no inputs of length 99"):
-        Bench(make_library("bert", tmp_path), Setting(length=99))
+        Bench(make_library("bert", tmp_path), DeviceSetting(length=99))
 
 
 @pytest.mark.parametrize(
@@ -508,4 +511,4 @@ def test_settings_that_make_no_sense_are_refused(vit: Library) -> None:
         MeasureSettings(n_calibrated=50, delta=0.01)
     for wrong in ({"batch": 0}, {"threads": 0}, {"dtype": "F8"}, {"length": 10**9}, {"rank": 0}):
         with pytest.raises(InvalidSettings):
-            Setting(**wrong)
+            DeviceSetting(**wrong)

@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from smatter.route.experts import Experts
-from smatter.units.layouts import Layout, LowRank, Masked, Matrix
+from smatter.units.layouts import Layout, RankLayout, Masked, Matrix
 
 LAYOUTS = {
     "groups": Masked(torch.tensor([0, 0, 1, 2, 1, 2, 2, 3, 3, 4] * 3)),
     "elements": Masked(torch.arange(30)),
-    "components": LowRank(40, (Matrix(2, 4, 3), Matrix(15, 3, 5)), 2),
+    "components": RankLayout(40, (Matrix(2, 4, 3), Matrix(15, 3, 5)), 2),
 }
 
 

@@ -7,9 +7,13 @@ import torch
 from torch import Tensor
 
 from smatter.errors import InvalidSettings
-from smatter.route.descriptor import N_MOMENTS, ProbeLabels, describe
-from smatter.route.router import Router, RouterSettings, Routing, Tying
-from smatter.route.summary import ClassStatistics, Pooling
+from smatter.route.descriptor import N_MOMENTS, describe
+from smatter.route.probe import ProbeLabels
+from smatter.route.router import Router
+from smatter.settings import RouterSettings, Tying
+from smatter.route.encode import Routing
+from smatter.route.encode import ClassStatistics
+from smatter.settings import Pooling
 
 N_FEATURES, N_GROUPS, N_MODULES = 6, 4, 3
 

@@ -8,7 +8,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 import smatter
-from smatter.adaptation.solver import SolverSettings
+from smatter.methods.solver import SolverSettings
 from smatter.cli.main import main
 from smatter.library.edit import add_source, init_library
 from smatter.tasks.open import open_suite

@@ -13,12 +13,13 @@ from smatter.library.library import Library
 from smatter.live.episodes import prepared_support
 from smatter.live.mixture import LiveMixture
 from smatter.route.probe import draw_probe
-from smatter.route.router import RouterSettings, Tying
+from smatter.settings import RouterSettings, Tying
 from smatter.route.store import TABLE, TrainedRouter, read_router, write_router
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.suite import Suite
 from smatter.tasks.support import Support
-from smatter.train.trainee import MetaSettings, Trainee
+from smatter.settings import MetaSettings
+from smatter.train.trainee import Trainee
 
 MODES: tuple[Mode, ...] = ("no-adapt", "gradient-free", "gradient-based")
 

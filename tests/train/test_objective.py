@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from smatter.adaptation.describe import describe_sources, probe_statistics
+from smatter.route.descriptor import describe_sources, probe_statistics
 from smatter.library.library import Library
 from smatter.live.episodes import prepared_support
 from smatter.live.flat import FlatView
@@ -15,11 +15,13 @@ from smatter.live.mixture import LiveMixture
 from smatter.route.encode import encode
 from smatter.route.experts import Experts
 from smatter.route.probe import Probe, draw_probe
-from smatter.route.router import Router, RouterSettings, Tying
+from smatter.route.router import Router
+from smatter.settings import RouterSettings, Tying
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.suite import Suite
 from smatter.train.lessons import make_lesson
-from smatter.train.objective import Imitation, task_loss
+from smatter.settings import Imitation
+from smatter.train.objective import task_loss
 
 
 class Lab:

@@ -12,11 +12,12 @@ from smatter.live.episodes import prepared_support
 from smatter.live.mixture import LiveMixture
 from smatter.route.encode import encode
 from smatter.route.probe import draw_probe
-from smatter.route.router import RouterSettings, Tying
+from smatter.settings import RouterSettings, Tying
 from smatter.route.store import TABLE, WEIGHTS, TrainedRouter, read_router, write_router
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.suite import Suite
-from smatter.train.trainee import MetaSettings, Trainee
+from smatter.settings import MetaSettings
+from smatter.train.trainee import Trainee
 
 
 def made(library: Library, suite: Suite, tying: Tying = "global") -> TrainedRouter:

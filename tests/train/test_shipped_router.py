@@ -12,7 +12,7 @@ from smatter.adaptation.modes import ModeSettings, Routed, route_task
 from smatter.errors import InvalidSupport
 from smatter.library.edit import add_source
 from smatter.library.library import Library, open_library
-from smatter.live.episodes import episode_rows, prepared_support
+from smatter.live.episodes import episode_queries, prepared_support
 from smatter.live.mixture import LiveMixture
 from smatter.route.store import TrainedRouter, read_router
 from smatter.tasks.episode import Episode
@@ -65,7 +65,7 @@ def some_episodes() -> list[Episode]:
 
 def routed(live: LiveMixture, router: TrainedRouter, episode: Episode, settings: ModeSettings) -> tuple[Routed, float]:
     found = route_task(live, prepared_support(live, episode), router, settings)
-    rows = episode_rows(live, episode)
+    rows = episode_queries(live, episode)
     return found, rows.accuracy(live.features(rows.inputs))
 
 

@@ -18,7 +18,7 @@ from smatter.live.episodes import prepared_support
 from smatter.live.mixture import LiveMixture
 from smatter.live.problems import GateLoss, ResidualLoss
 from smatter.route.probe import draw_probe
-from smatter.route.router import RouterSettings
+from smatter.settings import RouterSettings
 from smatter.route.store import TrainedRouter, read_router, write_router
 from smatter.tasks.episode import Episode
 from smatter.tasks.shifts.renderings import Inverted
@@ -27,7 +27,8 @@ from smatter.tasks.support import Support
 from smatter.train.curriculum import make_curriculum
 from smatter.train.lessons import Timetable
 from smatter.train.meta import train_router
-from smatter.train.trainee import MetaSettings, Trainee
+from smatter.settings import MetaSettings
+from smatter.train.trainee import Trainee
 
 SHARE = 0.1
 

@@ -5,24 +5,27 @@ from pathlib import Path
 import pytest
 import torch
 
-from smatter.adaptation.solver import SolverSettings, solve_live
+from smatter.methods.solver import SolverSettings
+from smatter.adaptation.solver import solve_live
 from smatter.compose.mixture import Mixture
 from smatter.errors import InvalidSettings
 from smatter.library.library import Library
-from smatter.live.episodes import episode_rows, prepared_support
+from smatter.live.episodes import episode_queries, prepared_support
 from smatter.live.mixture import LiveMixture
 from smatter.route.encode import as_mixture
 from smatter.route.probe import draw_probe
-from smatter.route.router import RouterSettings
+from smatter.settings import RouterSettings
 from smatter.tasks.lists import TaskList
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.suite import Suite
 from smatter.train.curriculum import Curriculum, Series
 from smatter.train.lessons import Lesson, Timetable
 from smatter.train.meta import SOLVED, train_router
-from smatter.train.objective import Imitation, task_loss
+from smatter.settings import Imitation
+from smatter.train.objective import task_loss
 from smatter.train.teacher import FLOOR, Teacher, better_experts, distillation
-from smatter.train.trainee import MetaSettings, MetaStep, Trainee
+from smatter.settings import MetaSettings
+from smatter.train.trainee import MetaStep, Trainee
 
 
 def tasks(suite: Suite) -> TaskList:
@@ -45,7 +48,7 @@ def test_the_teacher_is_the_solver_and_solves_once(
 ) -> None:
     live = LiveMixture(tiny_library)
     episode = tasks(tiny_suite).episode(0)
-    support, queries = prepared_support(live, episode), episode_rows(live, episode)
+    support, queries = prepared_support(live, episode), episode_queries(live, episode)
     teacher = Teacher(tmp_path)
     taught = teacher.teach(live, support, queries)
     mixture = solve_live(live, live.rows(support), SolverSettings()).mixture

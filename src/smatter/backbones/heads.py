@@ -1,15 +1,33 @@
-"""Cosine prototypes, and the leave-one-out loss that judges a network by them; other heads are in `fitted_heads`."""
+"""Heads on frozen features: from a few labelled rows to scores of classes, and the loss that judges a network by them.
+
+All are linear in the direction of a feature, and in all every class counts alike, however many examples it has.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import cross_entropy, normalize, one_hot
 
 from smatter.errors import InvalidSupport
 
 SCALE = 10.0
 """Cosines are multiplied by this before the softmax."""
+
+RIDGES = tuple(10 ** (exponent / 2) for exponent in range(2, -9, -1))
+"""Strengths of the penalty that `ridge_head` tries, in units of the features' variance; the strongest wins a tie."""
+
+ONE_SHOT_RIDGE = 0.1
+"""Its strength where no class has two examples."""
+
+LOGISTIC_RIDGE = 0.001
+"""Strength of the penalty of `logistic_head`, in the same units."""
+
+TOLERANCE, ROUNDING, MAX_NEWTON_STEPS = 1e-8, 1e-14, 100
+N_FOLDS = 10
 
 
 def class_sums(features: Tensor, labels: Tensor, n_classes: int) -> Tensor:
@@ -59,3 +77,169 @@ def leave_one_out_losses(
     logits = prototype_logits(features, sums, scale).scatter(1, labels.unsqueeze(-1), own_logits)
     losses = cross_entropy(logits, labels, reduction="none")
     return losses.new_zeros(n_examples).index_add(0, examples, losses / rows_of_example[examples])
+
+
+@dataclass(frozen=True)
+class Head:
+    """Scores of classes, W x / |x| + b.
+
+    Args:
+        weight: W, (n_classes, d).
+        bias: b, (n_classes,).
+    """
+
+    weight: Tensor
+    bias: Tensor
+
+    def logits(self, features: Tensor) -> Tensor:
+        """The score of each class for each row, (n, n_classes)."""
+        return normalize(features, dim=-1) @ self.weight.T + self.bias
+
+
+FitHead = Callable[[Tensor, Tensor, int], Head]
+"""From features (n, d), labels (n,) and the number of classes."""
+
+
+def prototype_head(features: Tensor, labels: Tensor, n_classes: int) -> Head:
+    """Scaled cosines with the mean direction of each class."""
+    prototypes = normalize(class_sums(features, labels, n_classes), dim=-1)
+    return Head(SCALE * prototypes, prototypes.new_zeros(n_classes))
+
+
+def ridge_head(features: Tensor, labels: Tensor, n_classes: int) -> Head:
+    """Least squares on one-hot targets; the ridge is the one of `RIDGES` with the least leave-one-out error."""
+    rows = _Rows.of(features, labels, n_classes)
+    left, scales, right = torch.linalg.svd(rows.weighted, full_matrices=False)
+    ridge = ONE_SHOT_RIDGE
+    if not rows.is_lonely.all():
+        ridge = min(RIDGES, key=lambda ridge: _ridge_error(rows, left, scales, ridge))
+    shrunk = scales / (scales.square() + ridge * rows.variance)
+    weight = SCALE * (rows.weighted_targets.T @ left * shrunk) @ right
+    return rows.head(weight, torch.full((n_classes,), SCALE / n_classes))
+
+
+def _ridge_error(rows: _Rows, left: Tensor, scales: Tensor, ridge: float) -> float:
+    """Squared error of examples that are left out in turn.
+
+    An example's residual without it is its residual with it over 1 - h, where h is its own weight in what is
+    predicted for it. The only example of a class says nothing about the ridge.
+    """
+    kept = scales.square() / (scales.square() + ridge * rows.variance)
+    residuals = rows.weighted_targets - (left * kept) @ (left.T @ rows.weighted_targets)
+    own = rows.shares + left.square() @ kept
+    errors = (residuals / (1 - own).unsqueeze(-1)).square().sum(dim=1)
+    return float(errors[~rows.is_lonely].sum())
+
+
+def logistic_head(features: Tensor, labels: Tensor, n_classes: int, ridge: float = LOGISTIC_RIDGE) -> Head:
+    """Multinomial logistic regression: mean cross-entropy + ridge / 2 |W|^2, features centred and of unit variance.
+
+    By Newton's method, with steps by conjugate gradients.
+    """
+    rows = _Rows.of(features, labels, n_classes)
+    scaled, shares = rows.centred / rows.variance.sqrt(), rows.shares.unsqueeze(-1)
+
+    def value(weight: Tensor) -> float:
+        losses = cross_entropy(scaled @ weight.T, labels, reduction="none")
+        return float(rows.shares @ losses + ridge / 2 * weight.square().sum())
+
+    weight = scaled.new_zeros(n_classes, scaled.shape[1])
+    for _ in range(MAX_NEWTON_STEPS):
+        probabilities = (scaled @ weight.T).softmax(dim=1)
+        gradient = (shares * (probabilities - rows.one_hot)).T @ scaled + ridge * weight
+        if float(gradient.abs().max()) <= TOLERANCE:
+            break
+
+        def bend(direction: Tensor, probabilities: Tensor = probabilities) -> Tensor:
+            change = probabilities * (scaled @ direction.T)
+            change = change - probabilities * change.sum(dim=1, keepdim=True)
+            return (shares * change).T @ scaled + ridge * direction
+
+        step = _conjugate_gradients(bend, -gradient)
+        before, slope, length = value(weight), float((step * gradient).sum()), 1.0
+        while length > TOLERANCE and value(weight + length * step) > before + 1e-4 * length * slope + ROUNDING:
+            length /= 2
+        weight = weight + length * step
+    return rows.head(weight / rows.variance.sqrt(), weight.new_zeros(n_classes))
+
+
+def _conjugate_gradients(matrix: Callable[[Tensor], Tensor], target: Tensor) -> Tensor:
+    """Solve matrix(x) = target nearly; the closer, the smaller the target is."""
+    solution, residual, direction = torch.zeros_like(target), target, target
+    square = first = float(residual.square().sum())
+    for _ in range(target.numel()):
+        if square <= first * min(1e-2, first):
+            break
+        bent = matrix(direction)
+        length = square / float((direction * bent).sum())
+        solution = solution + length * direction
+        residual = residual - length * bent
+        square, before = float(residual.square().sum()), square
+        direction = residual + square / before * direction
+    return solution
+
+
+HEADS: dict[str, FitHead] = {"prototype": prototype_head, "ridge": ridge_head, "logistic": logistic_head}
+
+
+def held_out_accuracy(fit: FitHead, features: Tensor, labels: Tensor, n_classes: int) -> float:
+    """Share of examples that a head names rightly which has not seen them; NaN where no class has two.
+
+    Up to ten examples of each class are left out in turn, one of each class at a time. The only one of a class stays.
+    """
+    sizes = torch.bincount(labels, minlength=n_classes)
+    turn = (one_hot(labels, n_classes).cumsum(dim=0).gather(1, labels[:, None]).squeeze(1) - 1) % N_FOLDS
+    turn[sizes[labels] == 1] = N_FOLDS
+    hits = []
+    for fold in range(N_FOLDS):
+        out = turn == fold
+        if out.any():
+            head = fit(features[~out], labels[~out], n_classes)
+            hits.append(head.logits(features[out]).argmax(dim=1) == labels[out])
+    return float(torch.cat(hits).double().mean()) if hits else float("nan")
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Directions of features around their mean, in float64.
+
+    Args:
+        centred: (n, d).
+        mean: (d,), over classes.
+        shares: weight of each row, (n,); a class's sum to 1 / n_classes.
+        one_hot: labels, (n, n_classes).
+        is_lonely: whether a row is alone in its class, (n,).
+        variance: mean squared length of the centred rows.
+        dtype: of the features.
+    """
+
+    centred: Tensor
+    mean: Tensor
+    shares: Tensor
+    one_hot: Tensor
+    is_lonely: Tensor
+    variance: Tensor
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, features: Tensor, labels: Tensor, n_classes: int) -> _Rows:
+        unit = normalize(features.double(), dim=-1)
+        sizes = torch.bincount(labels, minlength=n_classes)[labels]
+        shares = 1 / (n_classes * sizes.double())
+        mean = shares @ unit
+        centred = unit - mean
+        variance = (shares @ centred.square().sum(dim=1)).clamp(min=1e-12)  # rows may be all alike
+        targets = one_hot(labels, n_classes).double()
+        return cls(centred, mean, shares, targets, sizes == 1, variance, features.dtype)
+
+    @property
+    def weighted(self) -> Tensor:
+        return self.shares.sqrt().unsqueeze(-1) * self.centred
+
+    @property
+    def weighted_targets(self) -> Tensor:
+        return self.shares.sqrt().unsqueeze(-1) * (self.one_hot - 1 / self.one_hot.shape[1])
+
+    def head(self, weight: Tensor, bias: Tensor) -> Head:
+        """What these coefficients of centred features are for features as they come."""
+        return Head(weight.to(self.dtype), (bias - weight @ self.mean).to(self.dtype))

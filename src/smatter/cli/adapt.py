@@ -1,22 +1,20 @@
-"""`smatter adapt` and `smatter solve`: labelled examples to a recipe."""
+"""`smatter adapt`, `smatter solve` and `smatter methods`: labelled examples to a recipe."""
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from smatter.cli.output import Json, check_new_file, human_size, progress_bar, show, table
+from smatter import methods
+from smatter.cli.output import Json, check_new_file, human_size, pairs, progress_bar, show, table
 from smatter.errors import InvalidSettings
 
 if TYPE_CHECKING:
-    from smatter.adaptation.adapt import Adapted
-    from smatter.adaptation.modes import ModeSettings
-    from smatter.adaptation.solver import SolverSettings
+    from smatter.adapted import Adapted
     from smatter.library.diagnostics import Diagnostics
 
 Folder = Annotated[Path, typer.Argument(metavar="LIB", help="The library's folder.", show_default=False)]
-Examples = Annotated[
+Support = Annotated[
     Path,
     typer.Argument(
         metavar="SUPPORT",
@@ -27,89 +25,97 @@ Examples = Annotated[
 Output = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="RECIPE", help="The recipe file; without it none is written.")
 ]
-Replace = Annotated[bool, typer.Option("--replace", help="Overwrite an existing recipe.")]
+Way = Annotated[
+    str | None,
+    typer.Option(
+        "--method",
+        metavar="NAME",
+        help="How to adapt: a name that `smatter methods` lists. By default router with --router, else evidence.",
+        show_default=False,
+    ),
+]
+Router = Annotated[Path | None, typer.Option(metavar="ROUTER", help="A router that `smatter train` wrote.")]
+Told = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="NAME=VALUE", help="A setting of the method: `smatter methods` lists them. Repeatable."
+    ),
+]
 Temperature = Annotated[
     float | None,
     typer.Option(
-        help="Of evidence routing, in standard errors: lower trusts the best source more. By default 1, less for many."
+        help="Standard errors by which a source may be worse before its weight falls by e. Default: 1 for up to four "
+        "sources, less for more.",
+        show_default=False,
     ),
 ]
 MaxSources = Annotated[
     int | None, typer.Option(metavar="K", min=1, help="The most sources with weight: those that explain best.")
 ]
-Diagnosed = Annotated[bool, typer.Option("--diagnostics", help="Say what the model is made of.")]
-Report = Annotated[
-    Path | None, typer.Option(metavar="PAGE", help="Write that as an HTML page with pictures.", show_default=False)
+Head = Annotated[
+    Literal["prototype", "ridge", "logistic", "linear"],
+    typer.Option("--head", help="How classes are told apart; linear is the checkpoints' own classifier."),
 ]
-Mode = Literal["no-adapt", "gradient-free", "gradient-based"]
-Tuned = Literal["experts", "mask", "modules"]
-Head = Literal["prototype", "ridge", "logistic", "linear"]
-HeadOption = Annotated[
-    Head, typer.Option("--head", help="How classes are told apart; linear is the checkpoints' own classifier.")
+CacheFolder = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="Keep the result there, and find it again for the same task.")
+]
+Diagnosed = Annotated[bool, typer.Option("--diagnostics", help="Say what the model is made of.")]
+Page = Annotated[
+    Path | None, typer.Option("--report", metavar="PAGE", help="Write an HTML page on the model, with pictures.")
+]
+Replace = Annotated[bool, typer.Option("--replace", help="Overwrite an existing recipe or page.")]
+PerModule = Annotated[bool, typer.Option("--per-module", help="Weights for each module apart.")]
+NElements = Annotated[
+    int | None, typer.Option(metavar="K", min=1, help="Add a residual that corrects this many parameters.")
+]
+NModules = Annotated[
+    int | None, typer.Option(metavar="K", min=1, help="Add a residual that corrects this many modules.")
+]
+NSteps = Annotated[
+    int, typer.Option(metavar="N", min=0, max=100_000, help="Steps, for the weights as well as for a residual.")
 ]
 
 
 def adapt(
     folder: Folder,
-    support: Examples,
+    support: Support,
     output: Output = None,
-    router: Annotated[
-        Path | None, typer.Option(metavar="ROUTER", help="A router that `smatter train` wrote; evidence without it.")
-    ] = None,
-    mode: Annotated[
-        Mode, typer.Option("--mode", help="Weights as they are, or refined in weights or in a residual.")
-    ] = "no-adapt",
-    evidence: Annotated[
-        bool, typer.Option("--evidence/--no-evidence", help="Tell the router how each source does: a pass each.")
-    ] = True,
-    max_sources: MaxSources = None,
-    steps: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Steps of a refinement.")] = 2,
-    tune: Annotated[Tuned, typer.Option("--tune", help="What gradient steps change.")] = "experts",
-    temperature: Temperature = None,
-    head: HeadOption = "prototype",
-    private: Annotated[
-        float | None, typer.Option(metavar="EPSILON", help="Make the weights differentially private, delta 1e-5.")
-    ] = None,
-    cache: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Keep the result there, and find it again for the same task.")
-    ] = None,
+    method: Way = None,
+    router: Router = None,
+    told: Told = None,
+    head: Head = "prototype",
+    cache: CacheFolder = None,
     diagnostics: Diagnosed = False,
-    report: Report = None,
+    report: Page = None,
     replace: Replace = False,
     as_json: Json = False,
 ) -> None:
-    """Weight the sources for a few labelled examples: by a trained router, or by how well each explains them."""
-    from smatter.adaptation.modes import ModeSettings
-
-    settings = ModeSettings(mode, evidence, max_sources, steps, tune=tune, temperature=temperature, epsilon=private)
-    adapted = _adapted(folder, support, output, report, replace, settings, head, router, cache)
-    _show(folder, output, report, adapted, diagnostics, as_json)
+    """Weigh the sources for a few labelled examples: by a trained router, by evidence, or by any other method."""
+    name = method or ("evidence" if router is None else "router")
+    settings = methods.find(name).read_settings(pairs(told, "--set"))
+    _check_places(name, output, report, replace)
+    adapted = _adapted(folder, support, name, settings, router=router, head=head, cache=cache)
+    _finish(folder, adapted, output, report, diagnostics, as_json)
 
 
 def solve(
     folder: Folder,
-    support: Examples,
+    support: Support,
     output: Output = None,
-    per_module: Annotated[bool, typer.Option("--per-module", help="Weights for each module apart.")] = False,
+    per_module: PerModule = False,
     max_sources: MaxSources = None,
-    elements: Annotated[
-        int | None, typer.Option(metavar="K", min=1, help="Add a residual that corrects this many parameters.")
-    ] = None,
-    modules: Annotated[
-        int | None, typer.Option(metavar="K", min=1, help="Add a residual that corrects this many modules.")
-    ] = None,
-    steps: Annotated[
-        int, typer.Option(metavar="N", min=0, max=100_000, help="Steps, for the weights as well as for a residual.")
-    ] = 10,
+    elements: NElements = None,
+    modules: NModules = None,
+    steps: NSteps = 10,
     temperature: Temperature = None,
-    head: HeadOption = "prototype",
+    head: Head = "prototype",
     diagnostics: Diagnosed = False,
-    report: Report = None,
+    report: Page = None,
     replace: Replace = False,
     as_json: Json = False,
 ) -> None:
     """Find the weights, and a sparse residual if asked for, that fit a few labelled examples best."""
-    from smatter.adaptation.solver import SolverSettings
+    from smatter.methods.solver import SolverSettings
 
     settings = SolverSettings(
         temperature=temperature,
@@ -120,28 +126,28 @@ def solve(
         n_modules=modules,
         n_residual_steps=steps,
     )
-    adapted = _adapted(folder, support, output, report, replace, settings, head)
-    _show(folder, output, report, adapted, diagnostics, as_json)
+    _check_places("solver", output, report, replace)
+    adapted = _adapted(folder, support, "solver", settings, head=head)
+    _finish(folder, adapted, output, report, diagnostics, as_json)
 
 
-def _adapted(
-    folder: Path,
-    support: Path,
-    output: Path | None,
-    report: Path | None,
-    replace: bool,
-    settings: "ModeSettings | SolverSettings",
-    head: Head,
-    router: Path | None = None,
-    cache: Path | None = None,
-) -> "Adapted":
-    """Check everything that is cheap first, then work, then write."""
-    from smatter.adaptation.modes import ModeSettings
-    from smatter.files.writing import write_file
-    from smatter.library.library import open_library
+def list_methods(as_json: Json = False) -> None:
+    """List the ways to adapt and their settings."""
+    found = [methods.find(name).to_dict() for name in methods.names()]
+
+    def text() -> None:
+        for each in found:
+            print(f"{each['name']}: {each['summary']}")
+            for setting in each["settings"]:
+                print(f"  {setting['name']}={setting['default']}  {setting['help']}")
+
+    show({"methods": found}, as_json, text)
+
+
+def _check_places(method: str, output: Path | None, report: Path | None, replace: bool) -> None:
+    """Refuse places for recipe and page that are taken, before any work."""
     from smatter.library.recipes import is_recipe
     from smatter.report.page import is_page
-    from smatter.tasks.support import read_support
 
     if output is not None:
         check_new_file(output, replace, lambda: output.is_file() and is_recipe(output), "recipe")
@@ -149,82 +155,52 @@ def _adapted(
         if output is not None and report.resolve() == output.resolve():
             raise InvalidSettings(f"recipe and page cannot both be {report}: give two names")
         check_new_file(report, replace, lambda: is_page(report), "page of Smatter's")
-        if isinstance(settings, ModeSettings) and settings.epsilon is not None:
-            raise InvalidSettings("a page tells more than private weights may: leave out --report or --private")
-    library = open_library(folder)
-    examples = read_support(support)
+        if methods.find(method).is_private:
+            raise InvalidSettings("a page tells more than private weights may: leave out --report")
+
+
+def _adapted(folder: Path, support: Path, method: str, settings: Any, **options: Any) -> "Adapted":
+    """Check what is cheap first, then work."""
+    from smatter.library.library import open_library
+    from smatter.tasks.support import read_support
+
+    library, examples = open_library(folder), read_support(support)
 
     import torch
     from transformers.utils import logging
 
-    from smatter.adaptation.adapt import adapt
-    from smatter.report.adapted import adapted_page
-    from smatter.route.store import read_router
+    from smatter.pipeline import adapt
 
     torch.set_num_threads(1)
     logging.set_verbosity_error()
-    trained = None if router is None else read_router(router)
     with progress_bar("checking files", sum(source.n_bytes for source in library.manifest.sources)) as progress:
         library.verify(progress=progress)
-    with progress_bar("weighing", settings.n_units(len(library.names)), "steps") as progress:
-        adapted = adapt(library, examples, trained, settings, progress, head, cache)
+    with progress_bar("adapting", 1, "share") as progress:
+        return adapt(library, examples, method, settings, progress=progress, **options)
+
+
+def _finish(
+    folder: Path, adapted: "Adapted", output: Path | None, report: Path | None, diagnostics: bool, as_json: bool
+) -> None:
+    """Write what was asked for, and print the rest."""
     if output is not None:
         adapted.save(output)
     if report is not None:
+        from smatter.files.writing import write_file
+        from smatter.report.adapted import adapted_page
+
         write_file(report, adapted_page(adapted, f"A mixture of the sources of {folder.resolve().name}").encode())
-    return adapted
-
-
-def _show(
-    folder: Path, output: Path | None, report: Path | None, adapted: "Adapted", diagnostics: bool, as_json: bool
-) -> None:
-    mixture, evidence = adapted.mixture, adapted.evidence
-    is_private = adapted.routed is not None and adapted.routed.is_private  # nothing else may then be told
-    accuracy = math.nan if is_private else adapted.held_out_accuracy
-    mean = dict.fromkeys(adapted.sources, 0.0) | mixture.mean_weights
-    losses = dict(zip(evidence.sources, evidence.losses, strict=True)) if evidence else {}
-    data: dict[str, Any] = {
-        "output": None if output is None else str(output),
-        "report": None if report is None else str(report),
-        "classes": list(adapted.class_names),
-        "weights": mean,
-        "losses": losses,
-        "best_single_source": evidence.best if evidence else None,
-        "loss": None if is_private else adapted.loss,
-        "head": adapted.head,
-        "held_out_accuracy": None if math.isnan(accuracy) else accuracy,
-        "corrected_parameters": adapted.recipe.residual.n_nonzero if adapted.recipe.residual else 0,
-    }
-    if mixture.modules:
-        rows = (dict(zip(mixture.sources, row, strict=True)) for row in mixture.rows)
-        data["weights_per_module"] = dict(zip(mixture.modules, rows, strict=True))
-    data |= _of_router(adapted) | _of_solver(adapted)
+    data = adapted.to_dict() | {"output": output and str(output), "report": report and str(report)}
     if diagnostics:
         data["diagnostics"] = vars(adapted.diagnostics)
 
     def text() -> None:
-        order = sorted(mean, key=lambda name: (-mean[name], losses.get(name, 0.0)))
-        weight = "mean weight" if mixture.modules else "weight"
-        if losses:
-            table(["source", weight, "leave-one-out loss"], [[n, f"{mean[n]:.4f}", f"{losses[n]:.4f}"] for n in order])
-        else:
-            table(["source", weight], [[name, f"{mean[name]:.4f}"] for name in order])
-        if "likeness" in data:
-            likest = sorted(data["likeness"].items(), key=lambda pair: -pair[1])[:3]
-            print("like " + ", ".join(f"{name} {share:.0%}" for name, share in likest))
-        path = data.get("steps") or [data["loss"]]
-        if len(path) > 1:
-            print(f"loss {path[0]:.4f} at the start, {path[-1]:.4f} after {len(path) - 1} steps")
-        elif evidence:
-            print(f"loss of the mixture {data['loss']:.4f}, of {evidence.best} alone {losses[evidence.best]:.4f}")
-        for line in (*data.get("advice", ()), *data.get("notes", ())):
-            print(line)
-        if data["corrected_parameters"]:
-            print(f"{data['corrected_parameters']} parameters corrected")
+        _tell(data)
         if diagnostics:
-            _tell(adapted.diagnostics)
+            _tell_diagnostics(adapted.diagnostics)
         if data["held_out_accuracy"] is not None:
-            print(f"the {adapted.head} head recognises {accuracy:.0%} of examples that it has not seen")
+            share = f"{data['held_out_accuracy']:.0%}"
+            print(f"the {adapted.head} head recognises {share} of examples that it has not seen")
         if report is not None:
             print(f"wrote {report}; open it in a browser")
         if output is None:
@@ -236,34 +212,33 @@ def _show(
     show(data, as_json, text)
 
 
-def _tell(found: "Diagnostics") -> None:
-    """Diagnostics for people."""
+def _tell(data: dict[str, Any]) -> None:
+    """Weights and losses, for people."""
+    weights, losses, best = data["weights"], data["losses"], data["best_single_source"]
+    order = sorted(weights, key=lambda name: (-weights[name], losses.get(name, 0.0)))
+    weight = "mean weight" if "weights_per_module" in data else "weight"
+    columns, rows = ["source", weight], [[name, f"{weights[name]:.4f}"] for name in order]
+    if losses:
+        columns.append("leave-one-out loss")
+        rows = [[*row, f"{losses[row[0]]:.4f}"] for row in rows]
+    table(columns, rows)
+    if data["likeness"]:
+        likest = sorted(data["likeness"].items(), key=lambda pair: -pair[1])[:3]
+        print("like " + ", ".join(f"{name} {share:.0%}" for name, share in likest))
+    path = data["steps"]
+    if len(path) > 1:
+        print(f"loss {path[0]:.4f} at the start, {path[-1]:.4f} after {len(path) - 1} steps")
+    elif best and data["loss"] is not None:
+        print(f"loss of the mixture {data['loss']:.4f}, of {best} alone {losses[best]:.4f}")
+    for line in (*data["advice"], *data["notes"]):
+        print(line)
+    if data["corrected_parameters"]:
+        print(f"{data['corrected_parameters']} parameters corrected")
+
+
+def _tell_diagnostics(found: "Diagnostics") -> None:
     print(f"{found.effective_sources:.1f} sources in effect; in parameters the mixture is nearest to {found.nearest}")
     if found.unsteadiness is not None:
         print(f"with other examples {found.unsteadiness:.0%} of the weight would move")
     for module, share in found.corrected.items():
         print(f"  {module}: {share:.1%} corrected")
-
-
-def _of_router(adapted: "Adapted") -> dict[str, Any]:
-    """What a router said beside the weights."""
-    routed = adapted.routed
-    if routed is None:
-        return {}
-    data: dict[str, Any] = {"notes": list(routed.notes), "steps": list(routed.losses), "path": routed.path}
-    if routed.likeness:
-        data |= {"likeness": routed.likeness, "experts": list(routed.experts)}
-    return data
-
-
-def _of_solver(adapted: "Adapted") -> dict[str, Any]:
-    """How the solver went."""
-    solution = adapted.solution
-    if solution is None:
-        return {}
-    endings = [ending for ending in (solution.mixture_solution, solution.residual_solution) if ending is not None]
-    return {
-        "steps": list(solution.losses),
-        "advice": [ending.advice for ending in endings],
-        "seconds": solution.seconds,
-    }

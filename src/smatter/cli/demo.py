@@ -19,13 +19,13 @@ def demo(
     """Adapt the shipped library to tasks that nobody trained on, and show what happened on one page."""
     import torch
 
-    from smatter.demo.story import TASKS, is_demo, run
+    from smatter.demo.story import TASKS, is_demo, run_demo
     from smatter.files.writing import check_free
 
     check_free(output, replace=is_demo(output))
     torch.set_num_threads(1)
     with progress_bar("tasks", len(TASKS), "steps") as progress:
-        stories = run(output, seed, progress)
+        stories = run_demo(output, seed, progress)
 
     def text() -> None:
         methods = next(iter(stories.values())).accuracies

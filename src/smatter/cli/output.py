@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from smatter.errors import AlreadyExists, NotFound
+from smatter.errors import AlreadyExists, InvalidSettings, NotFound
 from smatter.records import Progress, silent
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
@@ -45,6 +45,17 @@ def check_new_file(path: Path, replace: bool, is_ours: Callable[[], bool], kind:
             raise AlreadyExists(f"{path} exists already; choose another name, or say --replace")
     if not path.parent.is_dir():
         raise NotFound(f"the folder {path.parent} does not exist; create it first")
+
+
+def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
+    """Words of an option that may be repeated, NAME=VALUE each, as a mapping."""
+    found: dict[str, str] = {}
+    for text in texts or ():
+        name, separator, value = text.partition("=")
+        if not separator or not name.strip() or name.strip() in found:
+            raise InvalidSettings(f"{option} {text[:80]} is not one NAME=VALUE: write {option} n_steps=5")
+        found[name.strip()] = value.strip()
+    return found
 
 
 def human_size(n_bytes: int) -> str:

@@ -13,10 +13,9 @@ from smatter.cli.suite import Replace
 from smatter.errors import InvalidSettings
 
 if TYPE_CHECKING:
-    from smatter.devices.measure import MeasureSettings
     from smatter.devices.profile import Profile
-    from smatter.devices.stacks import Setting
     from smatter.library.library import Library
+    from smatter.settings import DeviceSetting, MeasureSettings
 
 
 def profile(
@@ -90,15 +89,14 @@ def profile(
 
     from transformers.utils import logging
 
-    from smatter.devices.measure import MeasureSettings
-    from smatter.devices.stacks import Setting
     from smatter.files.writing import write_file
     from smatter.library.library import open_library
     from smatter.report.profiled import profile_page
+    from smatter.settings import DeviceSetting, MeasureSettings
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    setting, like = Setting(threads, batch, dtype, length, rank), earlier or MeasureSettings()
+    setting, like = DeviceSetting(threads, batch, dtype, length, rank), earlier or MeasureSettings()
     settings = MeasureSettings(
         seconds=seconds,
         quantile=like.quantile if quantile is None else quantile,
@@ -131,7 +129,7 @@ def profile(
         )
 
 
-def _measured(library: "Library", setting: "Setting", settings: "MeasureSettings") -> "Profile":
+def _measured(library: "Library", setting: "DeviceSetting", settings: "MeasureSettings") -> "Profile":
     from smatter.devices.measure import measure_profile
 
     with progress_bar("measuring", 1, "share") as advance:
@@ -139,7 +137,7 @@ def _measured(library: "Library", setting: "Setting", settings: "MeasureSettings
 
 
 def _unmeasured(
-    library: "Library", setting: "Setting", settings: "MeasureSettings", method: str, costs: Path | None
+    library: "Library", setting: "DeviceSetting", settings: "MeasureSettings", method: str, costs: Path | None
 ) -> "Profile":
     from smatter.devices.stacks import make_bench
     from smatter.devices.unmeasured import counted_profile, micro_profile, table_profile
@@ -152,7 +150,7 @@ def _unmeasured(
 
 def _adjusted(
     library: "Library",
-    setting: "Setting",
+    setting: "DeviceSetting",
     settings: "MeasureSettings",
     earlier: "Profile",
     points: int,
@@ -169,7 +167,7 @@ def _adjusted(
 
 
 def _tell(output: Path, report: Path | None, found: "Profile") -> None:
-    from smatter.devices.stacks import REST
+    from smatter.units.numbering import REST
 
     place, unit, model = found.fingerprint, found.unit, found.model
     print(f"{place.device}; threads: {place.threads}, rows: {place.batch}, length: {place.length}, {place.dtype}")

@@ -10,7 +10,7 @@ from smatter.cli.output import Json, progress_bar, show
 from smatter.cli.suite import Replace, Seed, Shifts, parse_shift_options
 
 if TYPE_CHECKING:
-    from smatter.train.objective import Imitation
+    from smatter.settings import Imitation
     from smatter.train.trainee import MetaStep, Validation
 
 Variants = Annotated[
@@ -83,10 +83,10 @@ def train(
 
     from smatter.live.mixture import LiveMixture
     from smatter.route.probe import draw_probe
-    from smatter.route.router import RouterSettings
+    from smatter.settings import MetaSettings, RouterSettings
     from smatter.train.curriculum import make_curriculum
     from smatter.train.meta import train_router
-    from smatter.train.trainee import MetaSettings, Trainee, Validation
+    from smatter.train.trainee import Trainee, Validation
 
     torch.set_num_threads(1)
     logging.set_verbosity_error()
@@ -131,7 +131,7 @@ def train(
 
 def _imitation(texts: list[str] | None) -> "Imitation":
     from smatter.errors import InvalidSettings
-    from smatter.train.objective import Imitation
+    from smatter.settings import Imitation
 
     prices = {}
     for text in texts or ():

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smatter.adaptation.adapt import Adapted
+from smatter.adapted import Adapted
 from smatter.library.check import Report
 from smatter.library.library import Library
 from smatter.report import page
@@ -91,7 +91,7 @@ def make_page(
             "suite show signs",
             "library check library",
             "adapt library tasks/thai/support --router router -o thai.safetensors",
-            "adapt library tasks/mixed/support --router router --mode gradient-free --report mixed.html",
+            "adapt library tasks/mixed/support --router router --method refined --report mixed.html",
             "solve library tasks/mixed/support",
             "suite task signs --split test --role ood -o another",
             "compose library --weights latin=.5,syllables=.5 -o mine",

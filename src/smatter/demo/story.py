@@ -1,12 +1,10 @@
 """`smatter demo`: the shipped library meets tasks that nobody trained on."""
 
 import shutil
-import time
 from pathlib import Path
 
-from smatter.adaptation.adapt import Adapted
-from smatter.adaptation.modes import ModeSettings, Routed, route_task
-from smatter.adaptation.solver import SolverSettings, solve_live
+from smatter import methods
+from smatter.adapted import Adapted
 from smatter.compose.mixture import Mixture
 from smatter.compose.residual import Residual
 from smatter.demo.page import Story, make_page
@@ -15,10 +13,13 @@ from smatter.library.check import check_library
 from smatter.library.export import export
 from smatter.library.library import open_library
 from smatter.library.manifest import MANIFEST
-from smatter.live.episodes import episode_rows
-from smatter.live.identity import Task
+from smatter.live.episodes import episode_queries
 from smatter.live.mixture import LiveMixture
-from smatter.records import Progress
+from smatter.live.task import Task
+from smatter.methods import Fit
+from smatter.methods.refined import RefinedSettings
+from smatter.methods.router import RoutedSettings
+from smatter.records import Progress, silent
 from smatter.route.store import TrainedRouter, read_router
 from smatter.tasks.episode import Episode
 from smatter.tasks.export import support_of, write_task
@@ -45,8 +46,8 @@ WORN = Worn("both", 5)
 RENDERED: dict[str, tuple[Shift, ...]] = {"negatives": (Inverted("both"),)}
 """What is done to the pictures of a task, beside wear."""
 
-EXPLAINED, REFINEMENT = "mixed", ModeSettings("gradient-free", n_steps=6)
-"""The task that the page looks into, and how it is refined there."""
+EXPLAINED, N_REFINEMENTS = "mixed", 6
+"""The task that the page looks into, and how many steps its weights are refined by."""
 
 
 def is_demo(folder: Path) -> bool:
@@ -54,7 +55,7 @@ def is_demo(folder: Path) -> bool:
     return (folder / "index.html").exists() and (folder / "library" / MANIFEST).exists()
 
 
-def run(folder: Path, seed: int, progress: Progress) -> dict[str, Story]:
+def run_demo(folder: Path, seed: int, progress: Progress = silent) -> dict[str, Story]:
     """Adapt the library to every task, write the tasks, a model and index.html; the folder appears when all is done.
 
     Args:
@@ -73,9 +74,9 @@ def run(folder: Path, seed: int, progress: Progress) -> dict[str, Story]:
         for name, domains in TASKS.items():
             episodes[name] = draw_task(suite, name, seed)
             write_task(work / "tasks" / name, episodes[name])
-            stories[name], routed = _adapt(live, suite, router, episodes[name], domains)
+            stories[name], fit = _adapt(live, suite, router, episodes[name], domains)
             if name == "handwriting":
-                export(library, library.recipe(routed.mixture, routed.residual), work / "model")
+                export(library, library.recipe(fit.mixture, fit.residual), work / "model")
             progress(1)
         report, explained = check_library(library), _explained(live, router, episodes[EXPLAINED])
         text = make_page(folder.name, library, report, stories, episodes, EXPLAINED, explained)
@@ -99,44 +100,37 @@ def draw_task(suite: Suite, name: str, seed: int) -> Episode:
 
 def _adapt(
     live: LiveMixture, suite: Suite, router: TrainedRouter, episode: Episode, domains: tuple[str, ...]
-) -> tuple[Story, Routed]:
-    library, support = live.library, Task.of(live, support_of(episode)).support
-    solution = solve_live(live, live.rows(support), SolverSettings())
-    one_pass = route_task(live, support, router, ModeSettings(evidence=False))
-    begin = time.perf_counter()
-    routed = route_task(live, support, router, ModeSettings())
-    seconds = time.perf_counter() - begin
-    rows = episode_rows(live, episode)
+) -> tuple[Story, Fit]:
+    library, task = live.library, Task.of(live, support_of(episode))
+    fits = {
+        "router": methods.find("router")(live, task, RoutedSettings(router)),
+        "one pass": methods.find("router")(live, task, RoutedSettings(router, evidence=False)),
+    }
+    fits |= {name: methods.find(name)(live, task) for name in ("solver", "evidence", "average")}
+    queries = episode_queries(live, episode)
 
     def accuracy(mixture: Mixture, residual: Residual | None = None) -> float:
         live.compose(mixture, residual)
-        return rows.accuracy(live.features(rows.inputs))
+        return queries.accuracy(live.read(queries))
 
-    average = Mixture.of(dict.fromkeys(library.names, 1 / len(library.names)))
+    routed = fits["router"]
     found = routed.mixture.mean_weights
     story = Story(
         domains=tuple(suite.domain(name).title for name in domains),
         is_held_out=suite.domain(domains[0]).role == "ood",
         weights={name: found.get(name, 0.0) for name in library.names},
-        accuracies={
-            "router": accuracy(routed.mixture, routed.residual),
-            "one pass": accuracy(one_pass.mixture, one_pass.residual),
-            "solver": accuracy(solution.mixture),
-            "evidence": accuracy(solution.evidence.mixture),
-            "average": accuracy(average),
-        }
+        accuracies={name: accuracy(fit.mixture, fit.residual) for name, fit in fits.items()}
         | {name: accuracy(Mixture.of({name: 1.0})) for name in library.names},
-        likeness=routed.likeness,
+        likeness=dict(routed.likeness),
         experts=routed.experts,
-        seconds=seconds,
-        solver_seconds=solution.seconds,
+        seconds=routed.seconds,
+        solver_seconds=fits["solver"].seconds,
     )
     return story, routed
 
 
 def _explained(live: LiveMixture, router: TrainedRouter, episode: Episode) -> Adapted:
     """A task's model, refined, with all that is known of it."""
-    support = Task.of(live, support_of(episode)).support
-    routed = route_task(live, support, router, REFINEMENT)
-    recipe = live.library.recipe(routed.mixture, routed.residual)
-    return Adapted(live, support, recipe, routed.evidence, routed)
+    task = Task.of(live, support_of(episode))
+    fit = methods.find("refined")(live, task, RefinedSettings(router, n_steps=N_REFINEMENTS))
+    return Adapted(live, task, fit)

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from smatter.devices.profile import Composing, Profile
-from smatter.devices.stacks import REST, Stack
+from smatter.devices.stacks import Stack
 from smatter.errors import InvalidProfile, InvalidSettings
+from smatter.units.numbering import REST
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,11 @@ from scipy.stats import spearmanr
 from smatter.budget.latency import Floats, LatencyModel, conformal_factor, fit_costs, unbent
 from smatter.devices.composing import N_CASES, N_ROUNDS, measure_composing
 from smatter.devices.profile import Profile, Quality
-from smatter.devices.stacks import Bench, Setting, Stack, make_bench
+from smatter.devices.stacks import Bench, Stack, make_bench
 from smatter.devices.timing import CASES_PER_BASE, Neighbours, Timed, is_quiet, seconds, time_cases, using_threads
-from smatter.errors import InvalidSettings
 from smatter.library.library import Library
 from smatter.records import Progress, part, silent
+from smatter.settings import DeviceSetting, MeasureSettings
 
 LEAST_ROUNDS, MOST_ROUNDS, CORRECTING_ROUNDS = 4, 60, 20
 ROWS_ROUNDS, SPLIT_ROUNDS = 5, 5
@@ -40,44 +40,8 @@ EPSILONS = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05)
 """Tried for epsilon, in shares of the base's time."""
 
 
-@dataclass(frozen=True)
-class MeasureSettings:
-    """How much is measured.
-
-    Args:
-        n_fitted: stacks that costs are fitted to.
-        n_calibrated: other stacks, that the bound is taken from.
-        n_tested: others again, that say what the profile is worth.
-        seconds: about how long it may take; every stack is timed four times at least, more for high quantiles.
-        quantile: of a stack's times that the bound is for.
-        delta: how likely a new stack may exceed its bound.
-        seed: of the stacks.
-    """
-
-    n_fitted: int = 90
-    n_calibrated: int = 100
-    n_tested: int = 40
-    seconds: float = 100.0
-    quantile: float = 0.5
-    delta: float = 0.1
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("quantile", "delta"):
-            if not 0 < getattr(self, name) < 1:
-                raise InvalidSettings(f"a {name} must be between 0 and 1, not {getattr(self, name):g}")
-        if self.n_fitted < 20 or not self.seconds > 0:
-            raise InvalidSettings("fit at least 20 stacks, in positive time")
-        if (self.n_calibrated + 1) * self.delta < 1:
-            least = 1 / (self.n_calibrated + 1)
-            raise InvalidSettings(
-                f"{self.n_calibrated} stacks give no bound that fails with probability {self.delta:g}: "
-                f"take a delta of {least:.2g} or more"
-            )
-
-
 def measure_profile(
-    library: Library, setting: Setting, settings: MeasureSettings, progress: Progress = silent
+    library: Library, setting: DeviceSetting, settings: MeasureSettings, progress: Progress = silent
 ) -> Profile:
     """Measure this device.
 

@@ -13,12 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from smatter.budget.latency import KNOTS, Floats, LatencyModel, ModuleCost, conformal_factor
 from smatter.devices.fingerprint import Fingerprint, fingerprint
-from smatter.devices.stacks import Setting, Stack
+from smatter.devices.stacks import Stack
 from smatter.errors import InvalidProfile, NotFound, SmatterError
 from smatter.files.fields import first_mistake
 from smatter.files.reading import read_small_json
 from smatter.files.writing import write_file
 from smatter.library.library import Library
+from smatter.settings import DeviceSetting
 
 MAX_BYTES = 16_000_000
 FEW_POINTS = 8
@@ -292,7 +293,7 @@ def read_checked(path: Path, model: type[Checked], what: str, remedy: str) -> Ch
         raise InvalidProfile(f"{path} is not a {what} ({first_mistake(error)}); {remedy}") from None
 
 
-def read_profile(path: str | Path, library: Library | None = None, setting: Setting | None = None) -> Profile:
+def read_profile(path: str | Path, library: Library | None = None, setting: DeviceSetting | None = None) -> Profile:
     """Open a profile that `write_profile` saved.
 
     Args:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -16,46 +15,18 @@ from smatter.compose.residual import Residual
 from smatter.devices.fingerprint import Fingerprint, fingerprint
 from smatter.errors import InvalidSettings
 from smatter.library.library import Library
-from smatter.live.resident import DTYPES
 from smatter.runtime.deltas import Deltas
 from smatter.runtime.gates import SharedDelta
 from smatter.runtime.shared import SharedRuntime
 from smatter.runtime.units import RankComponents, Units, group_units, rank_units
+from smatter.settings import DeviceSetting
+from smatter.units.numbering import REST
 
 DELTA_SIZE = 1e-3
 """Of the numbers in a delta that is only timed: small, so that nothing overflows, and not zero."""
 
-REST = ":rest"
-"""Ends the name of what lies outside of a module's groups: norms, convolutions, biases."""
-
 Stack = Mapping[str, float]
 """Active fraction of each module that has any active group, and one for each rest that is active."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """How a network is used.
-
-    Args:
-        threads: of torch.
-        batch: rows of a forward pass.
-        dtype: of weights and computing, "F32" or "BF16".
-        length: tokens of a text, or the side of a picture; 32, or what the network's config says, by default.
-        rank: rank components that each linear operator's delta has, if these are the units instead of groups.
-    """
-
-    threads: int = 1
-    batch: int = 8
-    dtype: str = "F32"
-    length: int | None = None
-    rank: int | None = None
-
-    def __post_init__(self) -> None:
-        bounds = {"threads": 1024, "batch": 4096, "length": 100_000, "rank": 4096}
-        if not all(1 <= (1 if (value := getattr(self, name)) is None else value) <= bounds[name] for name in bounds):
-            raise InvalidSettings("threads, rows, lengths and ranks of a profile must be positive, and not absurd")
-        if self.dtype not in DTYPES:
-            raise InvalidSettings(f"unknown dtype {self.dtype!r}: use {' or '.join(DTYPES)}")
 
 
 class Bench:
@@ -66,7 +37,7 @@ class Bench:
         setting: how.
     """
 
-    def __init__(self, library: Library, setting: Setting) -> None:
+    def __init__(self, library: Library, setting: DeviceSetting) -> None:
         self.library, self.setting = library, setting
         self.runtime = SharedRuntime(library, {"base": Mixture.of({library.manifest.base: 1.0})}, setting.dtype)
         self.base = self.runtime.bases["base"]
@@ -79,10 +50,10 @@ class Bench:
 
     def _units(self) -> Units:
         in_groups = set()
-        for module, groups in self.runtime.groups.items():
-            tensors = {part.tensor for group in groups for part in group.slices}
+        for module, units in self.runtime.numbering.units.items():
+            tensors = {part.tensor for group in units.groups for part in group.slices}
             if any(self.base.places[tensor].kind == "linear" for tensor in tensors & self.base.places.keys()):
-                self.n_groups[module] = len(groups)
+                self.n_groups[module] = len(units.groups)
                 in_groups |= tensors
         generator = torch.Generator().manual_seed(0)
         values = {
@@ -92,7 +63,7 @@ class Bench:
             if place.kind != "scale" and (place.kind == "linear" or disk not in in_groups)
         }
         partition = self.library.partition
-        return group_units(values, self.base.places, self.runtime.groups, partition, self.base.tensors)
+        return group_units(values, self.base.places, self.runtime.numbering, partition, self.base.tensors)
 
     def _inputs(self) -> Inputs:
         setting, network = self.setting, self.base.resident.network
@@ -145,15 +116,15 @@ class Bench:
 
     def deltas(self, stack: Stack, seed: int) -> Deltas:
         """What such a task adds."""
-        generator, far = np.random.default_rng(seed), {}
+        generator, opened = np.random.default_rng(seed), {}
         for module, n_units in self.delta.n_units.items():
             gates, n_groups = np.zeros(n_units), self.n_groups.get(module, 0)
             gates[generator.permutation(n_groups)[: round(stack.get(module, 0.0) * n_groups)]] = 1.0
             if n_units > n_groups:
                 gates[-1] = float(stack.get(module + REST, 0.0) > 0)
             if gates.any():
-                far[module] = gates.tolist()
-        return self.delta.packed(far)
+                opened[module] = gates.tolist()
+        return self.delta.packed(opened)
 
     def residual(self, stack: Stack, seed: int) -> Residual:
         """A task as a residual with such groups."""
@@ -161,7 +132,7 @@ class Bench:
         dense: dict[str, NDArray[np.float32]] = {}
         for module, n_groups in self.n_groups.items():
             for number in generator.permutation(n_groups)[: round(stack.get(module, 0.0) * n_groups)]:
-                for part in self.runtime.groups[module][number].slices:
+                for part in self.runtime.numbering.units[module].groups[number].slices:
                     if part.tensor in self.base.places:
                         values = dense.setdefault(part.tensor, np.zeros(specs[part.tensor].shape, np.float32))
                         values[part.index] = DELTA_SIZE * generator.standard_normal(values[part.index].shape)
@@ -212,6 +183,6 @@ class RankBench(Bench):
         return Residual(dense=dense)
 
 
-def make_bench(library: Library, setting: Setting) -> Bench:
+def make_bench(library: Library, setting: DeviceSetting) -> Bench:
     """The bench for the units that a setting says."""
     return Bench(library, setting) if setting.rank is None else RankBench(library, setting)

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from smatter.budget.latency import KNOTS, ModuleCost, fit_alone
 from smatter.devices.profile import Method, Number, Positive, Profile, read_checked
-from smatter.devices.stacks import REST, Bench
+from smatter.devices.stacks import Bench
 from smatter.devices.timing import Neighbours, is_quiet, seconds, using_threads
 from smatter.errors import InvalidProfile
 from smatter.runtime.places import Place
+from smatter.units.numbering import REST
 
 N_RUNS = 15
 

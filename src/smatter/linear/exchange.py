@@ -7,7 +7,7 @@ not (as in the splicing of Zhu et al., 2020). Every trial is refitted exactly, s
 import torch
 from torch import Tensor
 
-from smatter.algebra.simplex import hard_mask
+from smatter.algebra.threshold import hard_mask
 from smatter.linear.residual import ResidualProblem
 from smatter.solve.pattern import Pattern
 

@@ -8,7 +8,8 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from smatter.algebra.simplex import hard_mask, truncate
+from smatter.algebra.simplex import truncate
+from smatter.algebra.threshold import hard_mask
 from smatter.solve.frank_wolfe import FrankWolfe
 from smatter.solve.loop import run
 from smatter.solve.problem import Problem

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from smatter.live.mixture import EpisodeRows, LiveMixture
+from smatter.live.mixture import LiveMixture
+from smatter.live.objectives import Queries
 from smatter.tasks.episode import Episode
 from smatter.tasks.support import Support
 
@@ -17,9 +18,9 @@ def prepared_support(live: LiveMixture, episode: Episode) -> Support:
     return Support.of(given, episode.support.labels.tolist())
 
 
-def episode_rows(live: LiveMixture, episode: Episode) -> EpisodeRows:
+def episode_queries(live: LiveMixture, episode: Episode) -> Queries:
     """Support set and queries as the network takes them; the queries' labels are the truth."""
     support, query = episode.support.inputs, episode.query.inputs
     labels = torch.from_numpy(np.concatenate([episode.support.labels, episode.query.truth]))
     values = (*support, *query) if isinstance(support, tuple) else np.concatenate([support, np.asarray(query)])
-    return EpisodeRows(live.examples(values), labels, torch.arange(len(labels)), episode.n_way, len(episode.support))
+    return Queries(live.examples(values), labels, len(episode.support), episode.n_way)

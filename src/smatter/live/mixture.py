@@ -1,4 +1,4 @@
-"""One network in memory whose weights are whatever mixture was last asked for.
+"""One network in memory whose weights are whatever mixture was last asked for, with gradients.
 
 Sources stay on disk, mapped; what is kept here is one network in float32 and, for a moment, one gradient.
 """
@@ -6,16 +6,13 @@ Sources stay on disk, mapped; what is kept here is one network in float32 and, f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
-from smatter.backbones.heads import class_sums, leave_one_out_losses, prototype_logits
 from smatter.backbones.network import CHUNK, Inputs, chunks
 from smatter.compose.execute import ranges
 from smatter.compose.kernel import as_float32
@@ -24,72 +21,16 @@ from smatter.compose.residual import Residual
 from smatter.errors import InvalidSupport
 from smatter.files.arrays import as_torch
 from smatter.library.library import Library
+from smatter.live.objectives import Objective
 from smatter.live.resident import Resident
-from smatter.live.views import N_VIEWS, image_views, text_views, token_views
 from smatter.records import TensorSpec
-from smatter.tasks.support import Kind, Support
+from smatter.settings import UnitKind
+from smatter.tasks.support import Kind
+from smatter.units.layouts import Layout, make_layout
+from smatter.units.numbering import Numbering
 
 DOT_BLOCK = 1 << 18
 """Elements per inner product in float32; the sum over blocks is in float64."""
-
-
-@dataclass(frozen=True)
-class Rows:
-    """A support set as the network takes it: a row per example, several where a class has one example only.
-
-    Args:
-        inputs: arguments of the forward pass.
-        labels: class of each row, (n_rows,).
-        examples: example of each row, (n_rows,).
-        n_classes: how many classes there are.
-    """
-
-    inputs: Inputs
-    labels: Tensor
-    examples: Tensor
-    n_classes: int
-
-    def losses(self, features: Tensor) -> Tensor:
-        """The leave-one-out loss of each example, (n_examples,), from the rows' features."""
-        return leave_one_out_losses(features, self.labels, self.examples, self.n_classes)
-
-    def loss(self, features: Tensor) -> Tensor:
-        """Their mean."""
-        return self.losses(features).mean()
-
-
-@dataclass(frozen=True)
-class EpisodeRows(Rows):
-    """The support set, then the queries, which are scored against its prototypes; for who knows the queries' labels.
-
-    Args:
-        n_support: rows of the support set.
-        teacher: class probabilities of the queries that a teacher gives, (n_queries, n_classes), to be imitated too.
-        teacher_share: how much these count beside the labels.
-    """
-
-    n_support: int = 0
-    teacher: Tensor | None = None
-    teacher_share: float = 0.0
-
-    def losses(self, features: Tensor) -> Tensor:
-        """The loss of each query, (n_queries,)."""
-        logits = self.logits(features)
-        losses = cross_entropy(logits, self.labels[self.n_support :], reduction="none")
-        if self.teacher is None:
-            return losses
-        imitation = cross_entropy(logits, self.teacher, reduction="none")
-        return (1 - self.teacher_share) * losses + self.teacher_share * imitation
-
-    def accuracy(self, features: Tensor) -> float:
-        """Share of the queries that are recognised."""
-        hits = self.logits(features).argmax(dim=1) == self.labels[self.n_support :]
-        return float(hits.double().mean())
-
-    def logits(self, features: Tensor) -> Tensor:
-        """Scores of the classes for each query, (n_queries, n_classes)."""
-        prototypes = class_sums(features[: self.n_support], self.labels[: self.n_support], self.n_classes)
-        return prototype_logits(features[self.n_support :], prototypes)
 
 
 class LiveMixture:
@@ -112,11 +53,25 @@ class LiveMixture:
         self.parameters: dict[str, torch.nn.Parameter] = {
             disk: getattr(module, name).requires_grad_() for disk, (module, name) in self._resident.leaves.items()
         }
+        self._layouts: dict[tuple[UnitKind, int], Layout] = {}
 
     @cached_property
     def live_modules(self) -> frozenset[str]:
         """Modules that the backbone uses; a task's old head is none."""
         return frozenset(self.library.partition.module_of(name) for name in self.parameters)
+
+    @cached_property
+    def numbering(self) -> Numbering:
+        """The parameters that the backbone uses as one vector, and their units."""
+        library = self.library
+        return Numbering.of(self.specs, library.base.config, library.partition, self.parameters)
+
+    def layout(self, units: UnitKind, rank: int) -> Layout:
+        """What one gate of a correction switches; made once."""
+        key = units, rank if units == "components" else 0
+        if key not in self._layouts:
+            self._layouts[key] = make_layout(self.numbering, units, rank)
+        return self._layouts[key]
 
     def compose(self, mixture: Mixture, residual: Residual | None = None) -> None:
         """Give the network these weights."""
@@ -139,69 +94,42 @@ class LiveMixture:
             return {"pixel_values": self.pictures(values)}
         return self.prepare(values, "texts")
 
-    def rows(self, support: Support, generator: torch.Generator | None = None, n_views: int = N_VIEWS) -> Rows:
-        """The rows of a support set; the only example of a class becomes several views.
-
-        Args:
-            support: the examples.
-            generator: source of randomness of the views; a fixed one by default.
-            n_views: rows of an example that is alone in its class.
-        """
-        sizes = support.class_sizes
-        alone = [index for index, label in enumerate(support.labels) if sizes[label] == 1]
-        common = [index for index, label in enumerate(support.labels) if sizes[label] > 1]
-        examples = torch.tensor(common + [index for index in alone for _ in range(n_views)])
-        labels = torch.tensor(support.labels)[examples]
-        if not alone:
-            return Rows(self.prepare(support.inputs, support.kind), labels, examples, len(sizes))
-        parts = []
-        if common:
-            parts.append(_pick(support.inputs, common))
-        lonely = _pick(support.inputs, alone)
-        if isinstance(lonely, Tensor) or support.kind == "images":
-            prepared = self.prepare(lonely, support.kind)
-            if support.kind == "images":
-                pixels = image_views(prepared["pixel_values"], n_views, generator).flatten(0, 1)
-                views: Inputs = {"pixel_values": pixels}
-            else:
-                views = token_views(prepared, n_views, generator)
-            plain = [self.prepare(part, support.kind) for part in parts]
-            names = views.keys()
-            inputs = {name: torch.cat([*(part[name] for part in plain), views[name]]) for name in names}
-        else:
-            texts = [text for part in parts for text in part] + text_views(lonely, n_views, generator)
-            inputs = self.prepare(texts, "texts")
-        return Rows(inputs, labels, examples, len(sizes))
-
     def features(self, inputs: Inputs) -> Tensor:
         """Features of all rows, (n, d), in bounded memory and without gradient."""
         self.n_forwards += 1
         with torch.no_grad():
             return torch.cat([self.network.features(part) for part in chunks(inputs)])
 
-    def loss(self, rows: Rows) -> float:
-        """The leave-one-out loss at the present weights."""
-        return float(rows.loss(self.features(rows.inputs)))
+    def read(self, objective: Objective, inputs: Inputs | None = None) -> Tensor:
+        """What an objective needs of all its rows, or of others, in bounded memory and without gradient."""
+        self.n_forwards += 1
+        with torch.no_grad():
+            parts = chunks(objective.inputs if inputs is None else inputs)
+            return torch.cat([objective.read(self.network, part) for part in parts])
 
-    def backward(self, rows: Rows) -> float:
-        """The loss, and its gradient in `parameters`: one backward pass over all rows.
+    def loss(self, objective: Objective) -> float:
+        """The mean loss at the present weights."""
+        return float(objective.losses(self.read(objective)).mean())
 
-        More rows than one pass holds are passed forward twice: first for the features, which all prototypes need,
-        then part by part with the gradient of the features given.
+    def backward(self, objective: Objective) -> float:
+        """The mean loss, and its gradient in `parameters`: one backward pass over all rows.
+
+        More rows than one pass holds are passed forward twice: first for the readings, which the losses need of all
+        rows, then part by part with the gradient of the readings given.
         """
         self.forget()
         self.n_backwards += 1
-        parts = list(chunks(rows.inputs))
+        parts = list(chunks(objective.inputs))
         with torch.enable_grad():
             if len(parts) == 1:
-                loss = rows.loss(self.network.features(parts[0]))
+                loss = objective.losses(objective.read(self.network, parts[0])).mean()
                 loss.backward()
                 return float(loss.detach())
-            features = self.features(rows.inputs).requires_grad_()
-            loss = rows.loss(features)
-            (slopes,) = torch.autograd.grad(loss, features)
+            read = self.read(objective).requires_grad_()
+            loss = objective.losses(read).mean()
+            (slopes,) = torch.autograd.grad(loss, read)
             for part, slope in zip(parts, slopes.split(CHUNK), strict=True):
-                self.network.features(part).backward(slope)
+                objective.read(self.network, part).backward(slope)
         return float(loss.detach())
 
     def forget(self) -> None:
@@ -213,6 +141,15 @@ class LiveMixture:
         """The gradient in a tensor, flat; None where the backbone does not use it."""
         parameter = self.parameters.get(name)
         return None if parameter is None or parameter.grad is None else parameter.grad.reshape(-1)
+
+    def gradient_vector(self) -> Tensor:
+        """The gradient of the last backward pass, (n_parameters,), as `numbering` has it; zero where there is none."""
+        result = self.numbering.zeros()
+        for name, where in self.numbering.tensors.items():
+            part = self.gradient(name)
+            if part is not None:
+                result[where] = part
+        return result
 
     def inner_products(self, sources: Sequence[str]) -> Tensor:
         """<gradient, source> per module, (n_modules, n_sources), in float64; sources are read where they lie."""
@@ -234,7 +171,3 @@ class LiveMixture:
             values = as_torch(block, TensorSpec("F32", block.shape))
             total += float(torch.dot(gradient[start:stop], values))
         return total
-
-
-def _pick(inputs: Sequence[Any] | Tensor, indices: Sequence[int]) -> Any:
-    return inputs[torch.tensor(indices)] if isinstance(inputs, Tensor) else [inputs[index] for index in indices]

@@ -1,4 +1,4 @@
-"""The support loss of a live network as problems of the solver: in the weights w, and in the residual D.
+"""The loss of a live network as problems of the solver: in the weights w, and in the residual D.
 
 The gradient in w is one backward pass through the mixed network and R inner products with the sources, which are read
 where they lie on disk; per module for free (multi-source paper, equation 5). Memory does not grow with R.
@@ -11,44 +11,41 @@ from torch import Tensor
 
 from smatter.compose.mixture import SIMPLEX_TOLERANCE, Mixture
 from smatter.compose.residual import Residual
-from smatter.live.flat import FlatView
-from smatter.live.mixture import LiveMixture, Rows
-from smatter.solve.problem import Evaluation
+from smatter.live.mixture import LiveMixture
+from smatter.live.objectives import Objective
+from smatter.solve.problem import Evaluation, Problem
 from smatter.units.layouts import Layout
 
 
-class MixtureLoss:
-    """The leave-one-out loss as a function of the weights, (1, n_blocks, n_sources) in float64; not convex.
+class MixtureLoss(Problem):
+    """The loss of a task as a function of the weights, (1, n_blocks, n_sources) in float64; not convex.
 
     A pull towards weights u may be added, pull / (2 n) R ||w - u||^2 for n examples and the mean over the blocks: few
-    examples say little, and where they say nothing the plain average, or a router's word, is a good mixture.
+    examples say little, and where they say nothing the plain average, or what a router said, is a good mixture.
 
     Values are remembered: a line search that returns to a point pays nothing, and a value never differs from what it
     was the first time. The plan rounds weights to float32, so points are the same when they are so rounded.
 
     Args:
         live: the network.
-        rows: the support set.
+        objective: what the task asks of it.
         per_module: a row of weights for each module, in the partition's order, instead of one for all.
         residual: a fixed correction on top, if any.
         pull: how strong it is, in examples.
         center: weights that it pulls to, (n_sources,) or (n_blocks, n_sources); the plain average by default.
     """
 
-    is_convex = False
-    is_quadratic = False
-
     def __init__(
         self,
         live: LiveMixture,
-        rows: Rows,
+        objective: Objective,
         per_module: bool = False,
         residual: Residual | None = None,
         pull: float = 0.0,
         center: Tensor | None = None,
     ) -> None:
-        self.pull = pull / (int(rows.examples.max()) + 1)
-        self.live, self.rows, self.residual = live, rows, residual
+        self.pull = pull / len(objective.classes)
+        self.live, self.objective, self.residual = live, objective, residual
         self.sources = live.library.names
         self.center = torch.tensor(1 / len(self.sources)) if center is None else center
         self.modules = tuple(live.library.partition.modules) if per_module else ()
@@ -68,7 +65,7 @@ class MixtureLoss:
     def evaluate(self, point: Tensor) -> Evaluation:
         """The loss and its gradient: one backward pass."""
         self.live.compose(self.mixture(point), self.residual)
-        loss = self._known.setdefault(_key(point), self.live.backward(self.rows))
+        loss = self._known.setdefault(_key(point), self.live.backward(self.objective))
         per_module = self.live.inner_products(self.sources)
         self.live.forget()
         gradient = per_module if self.modules else per_module.sum(dim=0, keepdim=True)
@@ -86,52 +83,40 @@ class MixtureLoss:
         return 0.5 * (slope * away).sum(dim=(1, 2)), slope
 
     def loss(self, point: Tensor) -> float:
-        """The leave-one-out loss alone."""
+        """The loss without the pull."""
         key = _key(point)
         if key not in self._known:
             self.live.compose(self.mixture(point), self.residual)
-            self._known[key] = self.live.loss(self.rows)
+            self._known[key] = self.live.loss(self.objective)
         return self._known[key]
 
-    def hessian_product(self, direction: Tensor) -> Tensor:
-        """Not known: the loss is not quadratic."""
-        raise NotImplementedError("the loss of a network is not quadratic")
 
-    def select(self, tasks: Tensor) -> MixtureLoss:  # noqa: ARG002
-        """There is one task."""
-        return self
-
-
-class ResidualLoss:
-    """The leave-one-out loss as a function of the correction D, (1, d) in float32, at a fixed mixture.
+class ResidualLoss(Problem):
+    """The loss of a task as a function of the correction D, (1, d) in float32, at a fixed mixture.
 
     D covers the tensors that the backbone uses, module after module, each module one contiguous slice. It is dense
     while it is being solved for: a point, a gradient and a trial point each take the memory of a network.
 
     Args:
         live: the network.
-        rows: the support set.
+        objective: what the task asks of it.
         mixture: the weights.
         fixed: a correction below D that stays as it is, (d,).
     """
 
-    is_convex = False
-    is_quadratic = False
-
-    def __init__(self, live: LiveMixture, rows: Rows, mixture: Mixture, fixed: Tensor | None = None) -> None:
-        self.live, self.rows, self.mixture, self.fixed = live, rows, mixture, fixed
-        self.flat = FlatView(live)
+    def __init__(self, live: LiveMixture, objective: Objective, mixture: Mixture, fixed: Tensor | None = None) -> None:
+        self.live, self.objective, self.mixture, self.fixed = live, objective, mixture, fixed
 
     def residual(self, point: Tensor) -> Residual:
         """A point, with what is fixed below it, as a dense residual of the tensors where it is not zero."""
         vector = point[0].detach()
-        return self.flat.residual(vector if self.fixed is None else vector + self.fixed)
+        return self.live.numbering.residual(vector if self.fixed is None else vector + self.fixed)
 
     def evaluate(self, point: Tensor) -> Evaluation:
         """The loss and its dense gradient: one backward pass."""
         self.live.compose(self.mixture, self.residual(point))
-        value = self.live.backward(self.rows)
-        gradient = self.flat.gradient()[None]
+        value = self.live.backward(self.objective)
+        gradient = self.live.gradient_vector()[None]
         self.live.forget()
         return Evaluation(torch.tensor([value], dtype=point.dtype), gradient)
 
@@ -140,19 +125,11 @@ class ResidualLoss:
         if not bool(torch.isfinite(point).all()):
             return torch.tensor([torch.inf], dtype=point.dtype)
         self.live.compose(self.mixture, self.residual(point))
-        return torch.tensor([self.live.loss(self.rows)], dtype=point.dtype)
-
-    def hessian_product(self, direction: Tensor) -> Tensor:
-        """Not known: the loss is not quadratic."""
-        raise NotImplementedError("the loss of a network is not quadratic")
-
-    def select(self, tasks: Tensor) -> ResidualLoss:  # noqa: ARG002
-        """There is one task."""
-        return self
+        return torch.tensor([self.live.loss(self.objective)], dtype=point.dtype)
 
 
-class GateLoss:
-    """The leave-one-out loss as a function of gates on a given correction, open = gates @ masks, at a mixture.
+class GateLoss(Problem):
+    """The loss of a task as a function of gates on a given correction, open = gates @ masks, at a mixture.
 
     Args:
         loss: as a function of D.
@@ -160,9 +137,6 @@ class GateLoss:
         values: what is in them, (n_values,).
         masks: how far each gate opens each unit, (n_gates, n_units); each unit has its own gate by default.
     """
-
-    is_convex = False
-    is_quadratic = False
 
     def __init__(self, loss: ResidualLoss, layout: Layout, values: Tensor, masks: Tensor | None = None) -> None:
         self.loss, self.layout, self.values, self.masks = loss, layout, values, masks
@@ -186,14 +160,6 @@ class GateLoss:
     def _open(self, point: Tensor) -> Tensor:
         """How far each unit is open, (1, n_units)."""
         return point if self.masks is None else point @ self.masks
-
-    def hessian_product(self, direction: Tensor) -> Tensor:
-        """Not known: the loss is not quadratic."""
-        return self.loss.hessian_product(direction)
-
-    def select(self, tasks: Tensor) -> GateLoss:  # noqa: ARG002
-        """There is one task."""
-        return self
 
 
 def _key(point: Tensor) -> bytes:

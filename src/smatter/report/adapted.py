@@ -1,7 +1,6 @@
 """A page on one task's model: its weights, what the task is like, how the weights moved, what was corrected."""
 
-from smatter.adaptation.adapt import Adapted
-from smatter.adaptation.modes import Routed
+from smatter.adapted import Adapted
 from smatter.report import page
 
 
@@ -14,31 +13,27 @@ def adapted_page(adapted: Adapted, title: str) -> str:
 
 def diagnostic_parts(adapted: Adapted) -> list[str]:
     """Sections with a picture each; those about which nothing is known are left out. Reads every source once."""
-    found, routed = adapted.diagnostics, adapted.routed
+    found, fit = adapted.diagnostics, adapted.fit
     weights = dict.fromkeys(adapted.sources, 0.0) | adapted.mixture.mean_weights
-    steadiness = ""
-    spreads = {}
-    if routed and routed.spread:
-        steadiness = f" With other examples {found.unsteadiness:.0%} of the weight that the router gave would move"
-        if len(set(routed.path)) == 1:  # these are the weights that were given, and so the spreads are theirs
-            spreads = dict(zip(adapted.sources, routed.spread, strict=True))
+    steadiness, spreads = "", {}
+    if fit.spread:
+        steadiness = f" With other examples {found.unsteadiness:.0%} of the weight at the start would move"
+        if len(set(fit.trace.path)) == 1:  # nothing moved the weights since, so the spreads are theirs
+            spreads = dict(zip(adapted.sources, fit.spread, strict=True))
         steadiness += "; whiskers show where." if spreads else "."
     parts = [
         page.section(
             "Weights of the sources",
             f"{found.effective_sources:.1f} sources in effect.{steadiness}",
             page.bar_chart(weights, "weight, mean over modules" if adapted.mixture.modules else "weight", spreads),
-        )
-    ]
-    if routed:
-        parts += _routed_parts(adapted, routed)
-    parts.append(
+        ),
+        *_fit_parts(adapted),
         page.section(
             "How far the mixture is from each source",
             f"In parameters it is nearest to {found.nearest}.",
             page.bar_chart(found.distances, "distance, as a share of that between the two sources farthest apart"),
-        )
-    )
+        ),
+    ]
     if found.corrected:
         parts.append(
             page.section(
@@ -50,10 +45,10 @@ def diagnostic_parts(adapted: Adapted) -> list[str]:
     return parts
 
 
-def _routed_parts(adapted: Adapted, routed: Routed) -> list[str]:
-    parts = []
-    if routed.likeness:
-        likest = dict(sorted(routed.likeness.items(), key=lambda pair: -pair[1])[:8])
+def _fit_parts(adapted: Adapted) -> list[str]:
+    fit, parts = adapted.fit, []
+    if fit.likeness:
+        likest = dict(sorted(fit.likeness.items(), key=lambda pair: -pair[1])[:8])
         parts.append(
             page.section(
                 "What the task is like",
@@ -61,27 +56,28 @@ def _routed_parts(adapted: Adapted, routed: Routed) -> list[str]:
                 page.bar_chart(likest, "likeness to groups of the probe set"),
             )
         )
-    if routed.losses:
-        series = {name: [point[index] for point in routed.path] for index, name in enumerate(adapted.sources)}
-        has_moved = len(set(routed.path)) > 1
-        chart = page.line_chart(series, range(len(routed.path)), "step", "weight of each source") if has_moved else ""
+    losses, path = fit.trace.losses, fit.trace.path
+    if len(losses) > 1:
+        series = {name: [point[index] for point in path] for index, name in enumerate(adapted.sources)}
+        has_moved = len(set(path)) > 1
+        chart = page.line_chart(series, range(len(path)), "step", "weight of each source") if has_moved else ""
         parts.append(
             page.section(
-                "What refinement did",
-                f"Leave-one-out loss {routed.losses[0]:.3f} at the router's word, {routed.losses[-1]:.3f} in the end."
+                "What the steps did",
+                f"The loss of the examples was {losses[0]:.3f} at the start and {losses[-1]:.3f} in the end."
                 + ("" if has_moved else " The weights stayed where they were."),
                 chart,
             )
         )
-    if routed.experts:
-        shares = {f"expert {number}": share for number, share in enumerate(routed.experts, 1)}
+    if fit.experts:
+        shares = {f"expert {number}": share for number, share in enumerate(fit.experts, 1)}
         parts.append(
             page.section(
                 "Experts",
                 "Weights of the residual experts as the router gave them; the null expert corrects nothing.",
-                page.bar_chart(shares | {"null expert": max(0.0, 1 - sum(routed.experts))}, "weight"),
+                page.bar_chart(shares | {"null expert": max(0.0, 1 - sum(fit.experts))}, "weight"),
             )
         )
-    if routed.notes:
-        parts.append(page.section("To know", " ".join(f"{note[:1].upper()}{note[1:]}." for note in routed.notes)))
+    if fit.notes:
+        parts.append(page.section("To know", " ".join(f"{note[:1].upper()}{note[1:]}." for note in fit.notes)))
     return parts

@@ -7,37 +7,20 @@ compared with the groups in the base's feature space, so a source that was added
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from smatter.compose.mixture import Mixture
+from smatter.live.mixture import LiveMixture
+from smatter.records import Progress, silent
+from smatter.route.encode import ClassStatistics
+from smatter.route.probe import Probe, ProbeLabels
+
 N_MOMENTS = 3
 SMALLEST = 1e-6
-
-
-@dataclass(frozen=True)
-class ProbeLabels:
-    """Which class and which group each picture or text of the probe set is of.
-
-    Args:
-        classes: (n,), numbered from zero over all groups.
-        groups: (n,), numbered from zero.
-    """
-
-    classes: Tensor
-    groups: Tensor
-
-    @property
-    def n_groups(self) -> int:
-        """How many groups there are."""
-        return int(self.groups.max()) + 1
-
-    def members(self, group: int) -> tuple[Tensor, Tensor]:
-        """Rows of a group, and their classes numbered from zero."""
-        rows = (self.groups == group).nonzero().flatten()
-        return rows, torch.unique(self.classes[rows], return_inverse=True)[1]
 
 
 def describe(features: Tensor, labels: ProbeLabels) -> Tensor:
@@ -58,3 +41,22 @@ def describe(features: Tensor, labels: ProbeLabels) -> Tensor:
         between = (means - means.mean(dim=0)).square().sum(dim=1).mean().clamp(min=SMALLEST).log()
         rows.append(torch.stack([between, within, between - within]))
     return torch.stack(rows)
+
+
+def describe_sources(live: LiveMixture, probe: Probe, sources: Sequence[str], progress: Progress = silent) -> Tensor:
+    """The descriptor of each source, (n_sources, n_groups, n_moments): one pass of the probe set through each."""
+    inputs = live.examples(probe.inputs)
+    found = []
+    for name in sources:
+        live.compose(Mixture.of({name: 1.0}))
+        found.append(describe(live.features(inputs), probe.labels))
+        progress(1)
+    return torch.stack(found)
+
+
+def probe_statistics(live: LiveMixture, probe: Probe) -> list[ClassStatistics]:
+    """Class statistics of each group of the probe set in the base's features."""
+    live.compose(Mixture.of({live.library.manifest.base: 1.0}))
+    features = live.features(live.examples(probe.inputs))
+    groups = (probe.labels.members(group) for group in range(probe.labels.n_groups))
+    return [ClassStatistics.of(features[rows], classes, int(classes.max()) + 1) for rows, classes in groups]

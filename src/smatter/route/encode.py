@@ -1,20 +1,63 @@
-"""A task as a router sees it, and what the router says of it as a mixture."""
+"""A task as a router sees it, and what comes back: features and losses in, weights out.
+
+The base's features of the examples give each class a prototype and a spread. Three poolings turn those into one vector,
+so that no order matters: moments over the classes, a sum of learnt class vectors (deep sets), or attention over them
+(multi-source paper, section 6).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from smatter.adaptation.evidence import source_losses
 from smatter.compose.mixture import Mixture
+from smatter.errors import InvalidSettings
 from smatter.live.mixture import LiveMixture
+from smatter.live.objectives import LeaveOneOut, Objective
 from smatter.records import Progress, silent
-from smatter.route.summary import ClassStatistics
-from smatter.tasks.support import Support
+from smatter.settings import Pooling
+
+N_RESAMPLES = 20
+"""Of the examples, to see how much the weights depend on them."""
+
+
+@dataclass(frozen=True)
+class ClassStatistics:
+    """What is kept of some labelled features.
+
+    Args:
+        prototypes: mean of each class, (n_classes, d).
+        spreads: standard deviation within each class, zero for one example, (n_classes, d).
+        sizes: examples of each class, (n_classes,).
+    """
+
+    prototypes: Tensor
+    spreads: Tensor
+    sizes: Tensor
+
+    @classmethod
+    def of(cls, features: Tensor, labels: Tensor, n_classes: int) -> ClassStatistics:
+        """Statistics of features, (n, d), by label, (n,); every class has at least one.
+
+        >>> ClassStatistics.of(torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([0, 0, 1]), 2).prototypes.tolist()
+        [[2.0], [5.0]]
+        """
+        sizes = torch.bincount(labels, minlength=n_classes).to(features)
+        sums = features.new_zeros(n_classes, features.shape[1]).index_add(0, labels, features)
+        prototypes = sums / sizes[:, None]
+        squares = (features - prototypes[labels]).square()
+        spreads = (torch.zeros_like(sums).index_add(0, labels, squares) / sizes[:, None]).sqrt()
+        return cls(prototypes, spreads, sizes)
+
+    @property
+    def shape_of_task(self) -> Tensor:
+        """Ways, mean shots and unevenness of shots, on a logarithmic scale, (3,)."""
+        logs = self.sizes.log()
+        return torch.stack([torch.as_tensor(len(self.sizes)).to(logs).log(), logs.mean(), logs.std(correction=0)])
 
 
 @dataclass(frozen=True)
@@ -22,51 +65,111 @@ class Encoded:
     """A task as a router sees it.
 
     Args:
-        features: of its support set by the base, (n_examples, d).
-        labels: class of each, (n_examples,); every class has at least one.
-        losses: leave-one-out loss of each example by each source, (n_sources, n_examples), where it was asked for.
+        classes: class of each example, (n_examples,); every class has at least one.
+        features: of the examples by the base, (n_examples, d); none where evidence alone is asked.
+        losses: of each example by each source, (n_sources, n_examples), where they were asked for.
     """
 
-    features: Tensor
-    labels: Tensor
+    classes: Tensor
+    features: Tensor | None
     losses: Tensor | None
 
     @cached_property
     def statistics(self) -> ClassStatistics:
         """Class statistics of the features."""
-        return ClassStatistics.of(self.features, self.labels, int(self.labels.max()) + 1)
+        assert self.features is not None
+        return ClassStatistics.of(self.features, self.classes, int(self.classes.max()) + 1)
 
     def resampled(self, generator: torch.Generator) -> Encoded:
         """As if other examples had been given: as many of each class, drawn from these with replacement."""
         rows = []
-        for label in range(int(self.labels.max()) + 1):
-            members = (self.labels == label).nonzero().flatten()
+        for label in range(int(self.classes.max()) + 1):
+            members = (self.classes == label).nonzero().flatten()
             rows.append(members[torch.randint(len(members), (len(members),), generator=generator)])
         drawn = torch.cat(rows)
-        losses = None if self.losses is None else self.losses[:, drawn]
-        return Encoded(self.features[drawn], self.labels[drawn], losses)
+        return Encoded(
+            self.classes[drawn],
+            None if self.features is None else self.features[drawn],
+            None if self.losses is None else self.losses[:, drawn],
+        )
+
+    def spread(self, weigh: Callable[[Encoded], Routing]) -> tuple[float, ...]:
+        """Standard deviation of each source's mean weight over resampled examples; no pass of the network.
+
+        Empty where a class has one example, of which no other can be drawn.
+        """
+        if int(torch.bincount(self.classes).min()) < 2:
+            return ()
+        generator = torch.Generator().manual_seed(0)
+        rows = [weigh(self.resampled(generator)).weights.mean(dim=0) for _ in range(N_RESAMPLES)]
+        return tuple(torch.stack(rows).std(dim=0).tolist())
+
+
+@dataclass(frozen=True)
+class Routing:
+    """What a router says of a task.
+
+    Args:
+        weights: of the sources, (1 or n_modules, n_sources), each row on the simplex.
+        scores: that they come from.
+        experts: weight of each residual expert; what is missing to one is the null expert's. (n_experts,)
+        expert_scores: that they and the null expert's weight come from, (n_experts + 1,).
+        attention: how much the task is like each group of the probe set, (n_groups,).
+        trust: beta, how much the evidence counts; zero without it.
+    """
+
+    weights: Tensor
+    scores: Tensor
+    experts: Tensor
+    expert_scores: Tensor
+    attention: Tensor
+    trust: Tensor
+
+
+def source_losses(
+    live: LiveMixture, objective: Objective, sources: Sequence[str], progress: Progress = silent
+) -> Tensor:
+    """The loss of each example by each of some frozen sources, (n_sources, n_examples): one pass of each."""
+    return torch.stack([losses for losses, _ in _passes(live, objective, sources, progress)]).double()
 
 
 def encode(
-    live: LiveMixture,
-    support: Support,
-    sources: Sequence[str] = (),
-    progress: Progress = silent,
+    live: LiveMixture, objective: Objective, sources: Sequence[str] = (), progress: Progress = silent
 ) -> Encoded:
-    """One forward pass of the base, and one of each source whose evidence is wanted.
+    """One forward pass of each source whose evidence is wanted, and one of the base.
+
+    The base is not passed twice: where every example is one row, its features are those of its evidence.
 
     Args:
         live: the network.
-        support: the task's examples.
+        objective: what the task asks of it.
         sources: whose evidence is wanted.
-        progress: told each of these sources.
+        progress: told 1 for each of these sources.
     """
-    live.compose(Mixture.of({live.library.manifest.base: 1.0}))
-    features = live.features(live.prepare(support.inputs, support.kind))
-    labels = torch.tensor(support.labels)
-    if not sources:
-        return Encoded(features, labels, None)
-    return Encoded(features, labels, source_losses(live, live.rows(support), sources, progress))
+    if not isinstance(objective, LeaveOneOut):
+        raise InvalidSettings("a router compares classes, of which this task has none: use evidence or the solver")
+    base, features, losses = live.library.manifest.base, None, []
+    for name, (own, read) in zip(sources, _passes(live, objective, sources, progress), strict=True):
+        losses.append(own)
+        if name == base and not objective.has_views:
+            features = read
+    if features is None:
+        live.compose(Mixture.of({base: 1.0}))
+        features = live.features(objective.plain)
+    return Encoded(objective.classes, features, torch.stack(losses).double() if losses else None)
+
+
+def _passes(
+    live: LiveMixture, objective: Objective, sources: Sequence[str], progress: Progress
+) -> list[tuple[Tensor, Tensor]]:
+    """Losses and readings of each source."""
+    found = []
+    for name in sources:
+        live.compose(Mixture.of({name: 1.0}))
+        read = live.read(objective)
+        found.append((objective.losses(read), read))
+        progress(1)
+    return found
 
 
 def as_mixture(live: LiveMixture, weights: Tensor, sources: Sequence[str]) -> Mixture:
@@ -75,3 +178,49 @@ def as_mixture(live: LiveMixture, weights: Tensor, sources: Sequence[str]) -> Mi
     rows = rows / rows.sum(dim=1, keepdim=True)
     modules = tuple(live.library.partition.modules) if len(rows) > 1 else ()
     return Mixture(tuple(sources), tuple(tuple(row) for row in rows.tolist()), modules)
+
+
+class Summary(nn.Module):
+    """Pools class statistics into a vector of `width`.
+
+    Args:
+        n_features: length d of a feature vector.
+        width: of the result.
+        pooling: how classes are pooled.
+        generator: of the first weights.
+    """
+
+    N_QUERIES = 4
+
+    def __init__(self, n_features: int, width: int, pooling: Pooling, generator: torch.Generator) -> None:
+        super().__init__()
+        self.pooling = pooling
+        if pooling == "moments":
+            self.project = linear(3 * n_features, width, generator)
+        else:
+            self.embed = nn.Sequential(linear(2 * n_features, width, generator), nn.GELU())
+            self.project = linear(width * (self.N_QUERIES if pooling == "attention" else 1), width, generator)
+        if pooling == "attention":
+            self.queries = nn.Parameter(torch.randn(self.N_QUERIES, width, generator=generator) / width**0.5)
+
+    def forward(self, classes: ClassStatistics) -> Tensor:
+        """The vector of a task, (width,)."""
+        pooled: Tensor = self.project(self._pooled(classes.prototypes, classes.spreads))
+        return pooled
+
+    def _pooled(self, prototypes: Tensor, spreads: Tensor) -> Tensor:
+        if self.pooling == "moments":
+            return torch.cat([prototypes.mean(dim=0), prototypes.std(dim=0, correction=0), spreads.mean(dim=0)])
+        vectors: Tensor = self.embed(torch.cat([prototypes, spreads], dim=1))
+        if self.pooling == "deep-sets":
+            return vectors.mean(dim=0)
+        return ((self.queries @ vectors.T).softmax(dim=1) @ vectors).flatten()
+
+
+def linear(n_in: int, n_out: int, generator: torch.Generator) -> nn.Linear:
+    """A linear layer whose first weights come from a generator; biases are zero."""
+    layer = nn.Linear(n_in, n_out)
+    with torch.no_grad():
+        layer.weight.normal_(std=n_in**-0.5, generator=generator)
+        layer.bias.zero_()
+    return layer

@@ -1,12 +1,113 @@
-"""How far losses of sources on a few examples can be believed."""
+"""Evidence: how well each frozen source explains the examples, how far to believe that, and what weights follow."""
+
+from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from smatter.algebra.simplex import truncate_alike
+from smatter.compose.mixture import Mixture
+from smatter.errors import InvalidSupport
+from smatter.route.encode import Encoded, Routing
+from smatter.settings import check_temperature
+
+TEMPERATURE = 1.0
+CROWD = 4
+"""Sources that the default temperature is meant for."""
+
+NEGLIGIBLE = 1e-4
+"""Smaller weights become zero, so that a source which hardly matters need not be there to rebuild the model."""
+
 SMALLEST = 1e-3
 """The least difference of losses, in nats, that can matter."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The leave-one-out loss of each source and what follows from it.
+
+    Args:
+        sources: names of the sources.
+        losses: leave-one-out loss of each frozen source on the support set.
+        weights: softmax of minus the losses, in units of temperature times error; zero where negligible.
+        error: standard error of the difference to the best source, the median over the others: what luck can do.
+        temperature: how many of these a source may be worse before its weight falls by e.
+    """
+
+    sources: tuple[str, ...]
+    losses: tuple[float, ...]
+    weights: tuple[float, ...]
+    error: float
+    temperature: float
+
+    @classmethod
+    def of(cls, sources: Sequence[str], losses: Tensor, temperature: float | None = None) -> Evidence:
+        """Route by given losses.
+
+        Args:
+            sources: names of the sources.
+            losses: of each example by each source, (n_sources, n_examples).
+            temperature: `default_temperature` by default.
+
+        >>> Evidence.of(("near", "far"), torch.tensor([[0.1, 0.2, 0.1], [2.0, 1.9, 2.2]])).weights
+        (1.0, 0.0)
+        """
+        temperature = default_temperature(len(sources)) if temperature is None else temperature
+        check_temperature(temperature)
+        means = losses.double().mean(dim=1)
+        usable = means.nan_to_num(nan=torch.inf, posinf=torch.inf)
+        if not bool(torch.isfinite(usable).any()):
+            raise InvalidSupport("no source gives a finite loss on these examples: check the inputs and the sources")
+        error = float(difference_error(losses.double()))
+        weights = torch.softmax(-usable / (temperature * error), dim=0)
+        weights = torch.where(weights < NEGLIGIBLE, 0.0, weights)
+        weights = weights / weights.sum()
+        return cls(tuple(sources), tuple(means.tolist()), tuple(weights.tolist()), error, temperature)
+
+    @property
+    def best(self) -> str:
+        """The source of least loss."""
+        return self.ranked[0]
+
+    @property
+    def ranked(self) -> tuple[str, ...]:
+        """The sources from best to worst: by loss, then by name."""
+        keys = {
+            name: (math.inf if math.isnan(loss) else loss, name)
+            for name, loss in zip(self.sources, self.losses, strict=True)
+        }
+        return tuple(sorted(self.sources, key=keys.__getitem__))
+
+    @property
+    def mixture(self) -> Mixture:
+        """The routing as a mixture of the sources that matter."""
+        return Mixture.of({name: weight for name, weight in zip(self.sources, self.weights, strict=True) if weight})
+
+
+@dataclass(frozen=True)
+class ByEvidence:
+    """Weighs the sources of a task by evidence alone, as a router would.
+
+    Args:
+        sources: their names.
+        temperature: in standard errors; `default_temperature` by default.
+        max_sources: the most sources with weight; all by default.
+    """
+
+    sources: tuple[str, ...]
+    temperature: float | None = None
+    max_sources: int | None = None
+
+    def __call__(self, encoded: Encoded) -> Routing:
+        """Route a task by its losses."""
+        assert encoded.losses is not None
+        evidence = Evidence.of(self.sources, encoded.losses, self.temperature)
+        weights = truncate_alike(torch.tensor([evidence.weights], dtype=torch.float64), self.max_sources)
+        return Routing(weights, weights.log(), torch.zeros(0), torch.zeros(1), torch.zeros(0), torch.ones(()))
 
 
 def difference_error(losses: Tensor) -> Tensor:
@@ -22,3 +123,15 @@ def difference_error(losses: Tensor) -> Tensor:
     errors = (losses - losses[means.argmin()]).std(dim=1, correction=0) / math.sqrt(max(1, losses.shape[1] - 1))
     errors = errors[errors.isfinite() & (errors > 0)]
     return errors.median().clamp(min=SMALLEST) if len(errors) else losses.new_tensor(SMALLEST)
+
+
+def default_temperature(n_sources: int) -> float:
+    """One standard error for up to four sources, less for more: a crowd must not outvote a good source.
+
+    Beside one good source, R mediocre ones together weigh R exp(-difference / temperature); lowering the temperature
+    like 1 / log R holds that sum down.
+
+    >>> default_temperature(4), round(default_temperature(20), 4)
+    (1.0, 0.3832)
+    """
+    return TEMPERATURE / (1 + math.log(max(n_sources, CROWD) / CROWD))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from smatter.algebra.simplex import project_to_simplex
-from smatter.errors import InvalidSettings
+from smatter.settings import check_privacy
 
 DIAMETER = math.sqrt(2)
 DECIMALS = 6
@@ -29,8 +29,7 @@ def noise_scale(sensitivity: float, epsilon: float, delta: float) -> float:
     >>> round(noise_scale(1.0, 1.0, 1e-5), 3)
     3.731
     """
-    if not (sensitivity > 0 and 0 < epsilon < math.inf and 0 < delta < 1):  # also rejects NaN
-        raise InvalidSettings(f"epsilon {epsilon} and delta {delta}: give a positive epsilon and a delta below 1")
+    check_privacy(epsilon, delta)
 
     def leak(sigma: float) -> float:
         a, b = sensitivity / (2 * sigma), epsilon * sigma / sensitivity

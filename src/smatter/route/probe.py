@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from smatter.errors import InvalidSuite
-from smatter.route.descriptor import ProbeLabels
 from smatter.tasks.lists import TaskList
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.shifts.catalogue import Shift
@@ -19,6 +19,29 @@ from smatter.tasks.suite import Inputs, Suite
 
 N_CLASSES, N_EXAMPLES = 5, 6
 """Of each group."""
+
+
+@dataclass(frozen=True)
+class ProbeLabels:
+    """Which class and which group each picture or text of the probe set is of.
+
+    Args:
+        classes: (n,), numbered from zero over all groups.
+        groups: (n,), numbered from zero.
+    """
+
+    classes: Tensor
+    groups: Tensor
+
+    @property
+    def n_groups(self) -> int:
+        """How many groups there are."""
+        return int(self.groups.max()) + 1
+
+    def members(self, group: int) -> tuple[Tensor, Tensor]:
+        """Rows of a group, and their classes numbered from zero."""
+        rows = (self.groups == group).nonzero().flatten()
+        return rows, torch.unique(self.classes[rows], return_inverse=True)[1]
 
 
 @dataclass(frozen=True)

@@ -11,91 +11,19 @@ standard errors the source's loss is above the best one's. No parameter belongs 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize, softplus
 
-from smatter.algebra.maps import WeightMap, straight_through_top, to_simplex
-from smatter.errors import InvalidSettings
+from smatter.algebra.simplex import straight_through_top, to_simplex
 from smatter.route.descriptor import N_MOMENTS
+from smatter.route.encode import ClassStatistics, Routing, Summary, linear
 from smatter.route.evidence import difference_error
-from smatter.route.summary import ClassStatistics, Pooling, Summary, linear
-
-Tying = Literal["global", "tied", "per-module"]
-Units = Literal["groups", "elements", "components"]
+from smatter.settings import RouterSettings
 
 LARGEST_MOMENT = 4.0
 """Descriptors are cut off here, in standard deviations: nothing beyond was seen in training."""
-
-
-@dataclass(frozen=True)
-class RouterSettings:
-    """What a router is made of.
-
-    Args:
-        pooling: how the classes of a task become one vector.
-        width: of that vector.
-        weight_map: how scores become weights.
-        max_sources: the most sources with weight; all by default.
-        tying: one row of weights for the network, a row for each module that combines `n_heads` rows of scores, or
-            scores for each module apart.
-        n_heads: rows of scores that modules combine where they are tied.
-        n_experts: residual experts beside the null expert.
-        units: what their gates switch: groups of parameters (heads, neurons, channels), single ones, or rank
-            components of a low-rank change to each matrix.
-        rank: of that change.
-    """
-
-    pooling: Pooling = "moments"
-    width: int = 64
-    weight_map: WeightMap = "softmax"
-    max_sources: int | None = None
-    tying: Tying = "global"
-    n_heads: int = 2
-    n_experts: int = 0
-    units: Units = "groups"
-    rank: int = 8
-
-    def __post_init__(self) -> None:
-        choices = {"pooling": Pooling, "weight_map": WeightMap, "tying": Tying, "units": Units}
-        for name, choice in choices.items():
-            known: Sequence[str] = choice.__args__  # type: ignore[attr-defined]
-            if getattr(self, name) not in known:
-                raise InvalidSettings(f"unknown {name} {getattr(self, name)!r}: use one of {', '.join(known)}")
-        most = {"width": (1, 4096), "n_heads": (1, 64), "n_experts": (0, 64), "rank": (1, 4096)}
-        for name, (low, high) in most.items():
-            if not low <= getattr(self, name) <= high:
-                raise InvalidSettings(f"{name} is {getattr(self, name)}: give {low} to {high}")
-        if self.max_sources is not None and self.max_sources < 1:
-            raise InvalidSettings(f"max_sources is {self.max_sources}: give at least 1, or leave it out")
-
-    def to_dict(self) -> dict[str, Any]:
-        """As router.json holds them."""
-        return asdict(self)
-
-
-@dataclass(frozen=True)
-class Routing:
-    """What a router says of a task.
-
-    Args:
-        weights: of the sources, (1 or n_modules, n_sources), each row on the simplex.
-        scores: that they come from.
-        experts: weight of each residual expert; what is missing to one is the null expert's. (n_experts,)
-        expert_scores: that they and the null expert's weight come from, (n_experts + 1,).
-        attention: how much the task is like each group of the probe set, (n_groups,).
-        trust: beta, how much the evidence counts; zero without it.
-    """
-
-    weights: Tensor
-    scores: Tensor
-    experts: Tensor
-    expert_scores: Tensor
-    attention: Tensor
-    trust: Tensor
 
 
 class Router(nn.Module):
@@ -145,17 +73,24 @@ class Router(nn.Module):
                 last.bias[-1] += NULL_FIRST
             self.choose = nn.Sequential(hidden, nn.GELU(), last)
 
-    def forward(self, task: ClassStatistics, descriptors: Tensor, losses: Tensor | None = None) -> Routing:
+    def keys(self) -> Tensor:
+        """What tasks are compared with: the direction of each group of the probe set, (n_groups, width)."""
+        return normalize(torch.stack([self.summary(group) for group in self.probe]), dim=1)
+
+    def forward(
+        self, task: ClassStatistics, descriptors: Tensor, losses: Tensor | None = None, keys: Tensor | None = None
+    ) -> Routing:
         """Route a task.
 
         Args:
             task: class statistics of its support set, in the base's features.
             descriptors: of the sources less that of the base, (n_sources, n_groups, N_MOMENTS).
             losses: leave-one-out loss of each example by each source, if there is evidence; (n_sources, n_examples).
+            keys: as `keys` gives them, where they are known: they change with training alone.
         """
         own = self._standard(task)
         vector = self.summary(own)
-        keys = normalize(torch.stack([self.summary(group) for group in self.probe]), dim=1)
+        keys = self.keys() if keys is None else keys
         attention = (self.sharpness.exp() * keys @ normalize(vector, dim=0)).softmax(dim=0)
         mean, spread = self.moment_scale
         moments = ((descriptors - mean) / spread).clamp(-LARGEST_MOMENT, LARGEST_MOMENT)

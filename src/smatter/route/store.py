@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,21 +18,21 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from torch import Tensor
 
-from smatter.adaptation.describe import describe_sources
+from smatter.algebra.simplex import truncate_alike
 from smatter.errors import InvalidRouter, InvalidSettings, NotFound
 from smatter.files.arrays import as_torch
 from smatter.files.fields import Digest, Name, first_mistake
 from smatter.files.hashing import file_digest
 from smatter.files.reading import MappedFile, read_small_json, safe_path
 from smatter.files.writing import new_folder, write_file, write_tensors
-from smatter.live.flat import FlatView
 from smatter.live.mixture import LiveMixture
 from smatter.records import Progress, TensorSpec, silent
-from smatter.route.descriptor import N_MOMENTS, ProbeLabels
-from smatter.route.experts import FixedExperts
-from smatter.route.probe import Probe
-from smatter.route.router import Router, RouterSettings
-from smatter.route.summary import ClassStatistics
+from smatter.route.descriptor import N_MOMENTS, describe_sources
+from smatter.route.encode import ClassStatistics, Encoded, Routing
+from smatter.route.experts import FixedExperts, used
+from smatter.route.probe import Probe, ProbeLabels
+from smatter.route.router import Router
+from smatter.settings import RouterSettings
 from smatter.tasks.rows import MAX_CHARACTERS
 from smatter.tasks.suite import Inputs
 from smatter.units.layouts import Layout
@@ -99,12 +100,23 @@ class TrainedRouter:
             )
         if live.library.partition.digest != self.partition:
             raise InvalidRouter("the router was trained for other modules: train one with `smatter train`")
-        if self.experts and not self.experts.fits(self.layout(FlatView(live))):
+        if self.experts and not self.experts.fits(self.layout(live)):
             raise InvalidRouter("the router's experts are of another network: train one with `smatter train`")
 
-    def layout(self, flat: FlatView) -> Layout:
+    def layout(self, live: LiveMixture) -> Layout:
         """The units of its experts in a network."""
-        return flat.layout(self.router.settings.units, self.router.settings.rank)
+        return live.layout(self.router.settings.units, self.router.settings.rank)
+
+    def correction(self, live: LiveMixture, alpha: Tensor) -> Tensor:
+        """D for weights of its experts, (n_experts,), as a vector of the network's parameters; zero without experts."""
+        if self.experts is None:
+            return live.numbering.zeros()
+        return self.experts.residual(alpha, self.layout(live))
+
+    @cached_property
+    def keys(self) -> Tensor:
+        """What its router compares tasks with."""
+        return self.router.keys()
 
     def describe(self, live: LiveMixture, sources: Sequence[str], progress: Progress = silent) -> Tensor:
         """Descriptors of sources relative to the base's, (n_sources, n_groups, N_MOMENTS).
@@ -119,6 +131,37 @@ class TrainedRouter:
         known = {**self._later, **self.descriptors}
         rows = [known[digests[name]] for name in sources]
         return (torch.stack(rows) - self.descriptors[self.base]).float()
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Weighs the sources of a task as a trained router says.
+
+    A source whose loss or descriptor is not a number gets no weight, and experts of hardly any weight are left out.
+
+    Args:
+        trained: the router.
+        descriptors: of the sources, relative to the base's; see `TrainedRouter.describe`.
+        max_sources: the most sources with weight; all by default.
+    """
+
+    trained: TrainedRouter
+    descriptors: Tensor
+    max_sources: int | None = None
+
+    def __call__(self, encoded: Encoded) -> Routing:
+        """Route a task."""
+        losses, trained = encoded.losses, self.trained
+        usable = self.descriptors.isfinite().all(dim=(1, 2))
+        if losses is not None:
+            usable &= losses.isfinite().all(dim=1)
+        routing: Routing = trained.router(
+            encoded.statistics, self.descriptors[usable], None if losses is None else losses[usable], trained.keys
+        )
+        weights = routing.weights.new_zeros(len(routing.weights), len(self.descriptors))
+        weights[:, usable] = routing.weights
+        weights = truncate_alike(weights.double(), self.max_sources)
+        return replace(routing, weights=weights, experts=used(routing.experts))
 
 
 def is_router(folder: Path) -> bool:
@@ -200,9 +243,17 @@ def _restored(table: _Table, file: MappedFile, digest: str) -> TrainedRouter:
     if settings.n_experts:
         experts = FixedExperts(tensors["experts.values"].float(), tensors["experts.masks"].float())
     return TrainedRouter(
-        router.requires_grad_(False), experts, Probe(inputs, labels, table.groups), statistics, descriptors,
-        table.sources, table.base, table.partition, table.record, digest,
-    )  # fmt: skip
+        router=router.requires_grad_(False),
+        experts=experts,
+        probe=Probe(inputs, labels, table.groups),
+        statistics=statistics,
+        descriptors=descriptors,
+        sources=table.sources,
+        base=table.base,
+        partition=table.partition,
+        record=table.record,
+        digest=digest,
+    )
 
 
 def _tensor(file: MappedFile, name: str) -> Tensor:

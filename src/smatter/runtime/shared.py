@@ -30,7 +30,7 @@ from smatter.runtime.gates import SharedDelta
 from smatter.runtime.packing import dense_values, pack
 from smatter.runtime.places import Place, find_places
 from smatter.runtime.units import RankComponents, group_units, rank_units
-from smatter.units.groups import find_groups
+from smatter.units.numbering import Numbering
 
 
 class _Batch(threading.local):
@@ -136,7 +136,8 @@ class SharedRuntime:
         self.bases = {name: Base(Resident(library, dtype, mixture), mixture) for name, mixture in catalogue.items()}
         first = next(iter(self.bases.values()))
         self.specs = first.resident.specs
-        self.groups = find_groups(self.specs, library.base.config, library.partition)
+        used = first.resident.leaves
+        self.numbering = Numbering.of(self.specs, library.base.config, library.partition, used)
         self.shared: dict[str, SharedDelta] = {}
         if isinstance(shared, RankComponents):
             for name, base in self.bases.items():
@@ -144,7 +145,7 @@ class SharedRuntime:
         elif shared:
             values = dense_values(shared, first.places, self.specs)
             for name, base in self.bases.items():
-                units = group_units(values, base.places, self.groups, library.partition, base.tensors)
+                units = group_units(values, base.places, self.numbering, library.partition, base.tensors)
                 self.shared[name] = SharedDelta(units)
         self._tasks: dict[str, _Entry] = {}
         self._lock = threading.Lock()

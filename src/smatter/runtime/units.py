@@ -16,6 +16,7 @@ from smatter.runtime.deltas import Again, Bias, Columns, LowRank, Rows, Scale, T
 from smatter.runtime.packing import whole_term
 from smatter.runtime.places import Place
 from smatter.units.groups import Group
+from smatter.units.numbering import Numbering
 
 Run = tuple[int, int, float]
 """Units that follow each other and are open equally far: the first, one beyond the last, how far."""
@@ -208,32 +209,32 @@ def rank_units(delta: RankComponents, places: Mapping[str, Place], base: Mapping
 def group_units(
     values: Mapping[str, Tensor],
     places: Mapping[str, Place],
-    groups: Mapping[str, Sequence[Group]],
+    numbering: Numbering,
     partition: Partition,
     base: Mapping[str, Tensor],
 ) -> Units:
-    """The groups of a module are units, and one more is all that lies outside of them.
+    """The groups of a module are units, and one more is what lies outside of them, as `Numbering` has it.
 
     Args:
         values: what each tensor differs by, by name on disk; see `dense_values`.
         places: of the network, by names of tensors on disk.
-        groups: of each module.
+        numbering: the units of each module.
         partition: the modules.
         base: the tensors that tasks share.
     """
     values = {disk: tensor.to(base[disk].dtype) for disk, tensor in values.items()}
-    n_units = {module: len(groups.get(module, ())) + 1 for module in partition.modules}
-    at: dict[str, dict[str, list[Part]]] = {module: {} for module in partition.modules}
+    n_units = {module: len(units) for module, units in numbering.units.items()}
+    at: dict[str, dict[str, list[Part]]] = {module: {} for module in n_units}
     for place in dict.fromkeys(places[disk] for disk in values):
         module = partition.module_of(place.key)
         own = {name: values[disk] for name, disk in place.tensors.items() if disk in values}
-        cuts = groups.get(module, ())
+        cuts = numbering.units[module].groups
         if place.kind == "linear":
             at[module][place.key] = _linear_parts(place, own, cuts, base)
             continue
         if any(part.tensor in place.tensors.values() for group in cuts for part in group.slices):
             raise InvalidResidual(f"{place.key!r} cannot be opened group by group: leave it out of the delta")
-        at[module][place.key] = [Rest(n_units[module] - 1, whole_term(place, own, base))]
+        at[module][place.key] = [Rest(len(cuts), whole_term(place, own, base))]
     return Units(n_units, at)
 
 

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from smatter.algebra.simplex import hard_mask
+from smatter.algebra.threshold import hard_mask
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Pattern:
 
     def project(self, point: Tensor) -> Tensor:
         """The nearest residual of this pattern: H_k of equation 7, or its form for blocks."""
-        return point * self.spread(self.top(self.sums(point.square())))
+        return torch.where(self.spread(self.top(self.sums(point.square()))), point, 0.0)
 
     def holds(self, point: Tensor) -> Tensor:
         """Whether each task's residual is sparse enough, (n_tasks,)."""

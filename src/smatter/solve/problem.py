@@ -1,6 +1,6 @@
 """What a loss must offer to be minimised; the solver knows nothing else of it."""
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 from torch import Tensor
 
@@ -17,17 +17,9 @@ class Problem(Protocol):
 
     For mixtures the variable is w, (n_tasks, n_blocks, n_sources): each block's row lies on the simplex, and one
     block means one w for all modules. For residuals it is D, (n_tasks, d).
+
+    A problem of a single task that is neither convex nor quadratic inherits all but the first two methods.
     """
-
-    @property
-    def is_convex(self) -> bool:
-        """Whether a gap bounds the distance from the minimum."""
-        ...
-
-    @property
-    def is_quadratic(self) -> bool:
-        """Whether the Hessian is the same everywhere, so that `hessian_product` may be asked."""
-        ...
 
     def evaluate(self, point: Tensor) -> Evaluation:
         """The loss of each task, (n_tasks,), and its gradient, shaped as the point (multi-source paper, eq. 5)."""
@@ -37,10 +29,20 @@ class Problem(Protocol):
         """The loss alone, for line searches."""
         ...
 
+    @property
+    def is_convex(self) -> bool:
+        """Whether a gap bounds the distance from the minimum."""
+        return False
+
+    @property
+    def is_quadratic(self) -> bool:
+        """Whether the Hessian is the same everywhere, so that `hessian_product` may be asked."""
+        return False
+
     def hessian_product(self, direction: Tensor) -> Tensor:
         """The Hessian times a direction, shaped as the direction; for quadratic losses."""
-        ...
+        raise TypeError(f"{type(self).__name__} is not quadratic: ask `is_quadratic` first")
 
-    def select(self, tasks: Tensor) -> "Problem":
+    def select(self, tasks: Tensor) -> Self:  # noqa: ARG002
         """The same problem for some of its tasks, by index."""
-        ...
+        return self

@@ -21,8 +21,9 @@ import numpy as np
 import torch
 
 from smatter.library.library import open_library
-from smatter.live.episodes import episode_rows, prepared_support
+from smatter.live.episodes import episode_queries, prepared_support
 from smatter.live.mixture import LiveMixture
+from smatter.live.task import leave_one_out
 from smatter.route.encode import Encoded, encode
 from smatter.tasks.episode import Episode
 from smatter.train.curriculum import Series
@@ -90,7 +91,7 @@ class Timetable:
             lesson = make_lesson(live, episode, tuple(range(len(names))) if taught else sources, bool(told))
             teaching = None
             if taught and self.teacher:
-                teaching = self.teacher.teach(live, prepared_support(live, episode), episode_rows(live, episode))
+                teaching = self.teacher.teach(live, prepared_support(live, episode), episode_queries(live, episode))
             found.append(replace(lesson, is_taught=bool(taught), teaching=teaching))
         return found
 
@@ -98,7 +99,8 @@ class Timetable:
 def make_lesson(live: LiveMixture, episode: Episode, sources: tuple[int, ...], with_evidence: bool) -> Lesson:
     """Pass the support set of a task through the base, and through each of the sources for evidence."""
     names = [live.library.names[number] for number in sources] if with_evidence else []
-    return Lesson(episode, sources, encode(live, prepared_support(live, episode), names))
+    objective = leave_one_out(live, prepared_support(live, episode))
+    return Lesson(episode, sources, encode(live, objective, names))
 
 
 @contextmanager

@@ -15,12 +15,13 @@ import torch
 from torch import Tensor
 
 from smatter.errors import InvalidSettings
+from smatter.settings import MetaSettings
 from smatter.train.curriculum import Curriculum
 from smatter.train.lessons import Timetable, made_ahead, make_lesson
 from smatter.train.log import Log
 from smatter.train.state import keep, resume
 from smatter.train.teacher import Teacher
-from smatter.train.trainee import MetaSettings, MetaStep, Trainee, Validation
+from smatter.train.trainee import MetaStep, Trainee, Validation
 
 STATE, LOG, SOLVED = "state.safetensors", "log.jsonl", "solved"
 

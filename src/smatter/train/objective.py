@@ -8,55 +8,18 @@ for a source.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from smatter.errors import InvalidSettings
-from smatter.live.episodes import episode_rows
-from smatter.live.flat import FlatView
+from smatter.live.episodes import episode_queries
 from smatter.live.mixture import LiveMixture
-from smatter.route.encode import as_mixture
+from smatter.route.encode import Routing, as_mixture
 from smatter.route.experts import Experts
-from smatter.route.router import Router, Routing
+from smatter.route.router import Router
+from smatter.settings import Imitation
 from smatter.train.lessons import Lesson
 from smatter.train.teacher import better_experts, distillation
-
-
-@dataclass(frozen=True)
-class Imitation:
-    """How much a teacher counts.
-
-    Args:
-        weights: price of weights unlike the teacher's.
-        experts: price of weights of experts unlike those that gradient steps on the examples give.
-        predictions: share of the loss that imitates the teacher's predictions, between 0 and 1.
-        temperature: tau, of both weights' distillation.
-        share: of the tasks on which the teacher is asked.
-    """
-
-    weights: float = 0.0
-    experts: float = 0.0
-    predictions: float = 0.0
-    temperature: float = 1.0
-    share: float = 0.5
-
-    def __post_init__(self) -> None:
-        if not (0 <= self.weights < math.inf and 0 <= self.experts < math.inf and 0 <= self.predictions <= 1):
-            raise InvalidSettings("a teacher's prices must be finite and not negative, that of predictions at most 1")
-        if not (self.temperature > 0 and 0 <= self.share <= 1):
-            raise InvalidSettings("a teacher's temperature must be positive, and its share of the tasks at most 1")
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether a teacher counts at all."""
-        return self.needs_solver or self.experts > 0
-
-    @property
-    def needs_solver(self) -> bool:
-        """Whether tasks must be solved."""
-        return self.weights > 0 or self.predictions > 0
 
 
 @dataclass(frozen=True)
@@ -76,7 +39,6 @@ class TaskLoss:
 
 def task_loss(
     live: LiveMixture,
-    flat: FlatView,
     router: Router,
     experts: Experts | None,
     gates: Tensor | None,
@@ -88,7 +50,6 @@ def task_loss(
 
     Args:
         live: the network.
-        flat: its parameters as a vector.
         router: gives the weights.
         experts: give the residual, where there are any.
         gates: of the experts, (n_experts, n_units).
@@ -102,18 +63,18 @@ def task_loss(
     delta = None
     if experts is not None and gates is not None:
         delta = experts.residual(routing.experts, gates)
-    residual = None if delta is None else flat.residual(delta.detach())
+    residual = None if delta is None else live.numbering.residual(delta.detach())
     live.compose(as_mixture(live, routing.weights, sources), residual)
-    rows = episode_rows(live, lesson.episode)
+    queries = episode_queries(live, lesson.episode)
     if lesson.teaching and imitation.predictions:
-        rows = replace(rows, teacher=lesson.teaching.probabilities, teacher_share=imitation.predictions)
-    value = live.backward(rows)
+        queries = replace(queries, teacher=lesson.teaching.probabilities, teacher_share=imitation.predictions)
+    value = live.backward(queries)
     slopes = live.inner_products(sources).to(routing.weights)
     if len(routing.weights) == 1:
         slopes = slopes.sum(dim=0, keepdim=True)
     slope = (slopes * routing.weights).sum()
     if delta is not None:
-        slope = slope + (flat.gradient() * delta).sum()
+        slope = slope + (live.gradient_vector() * delta).sum()
     live.forget()
     if lesson.teaching and imitation.weights:
         far = distillation(lesson.teaching.weights, routing.scores, imitation.temperature)

@@ -17,16 +17,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import kl_div
 
-from smatter.adaptation.refine import refine_experts
-from smatter.adaptation.solver import SolverSettings, solve_live
 from smatter.compose.mixture import Mixture
 from smatter.errors import SmatterError
 from smatter.files.reading import read_small_json
 from smatter.files.writing import write_file
+from smatter.live.descent import descend_experts
 from smatter.live.episodes import prepared_support
-from smatter.live.identity import Task
-from smatter.live.mixture import EpisodeRows, LiveMixture
+from smatter.live.mixture import LiveMixture
+from smatter.live.objectives import Queries
 from smatter.live.problems import ResidualLoss
+from smatter.live.task import Task, leave_one_out
+from smatter.methods.solver import SolverSettings, solver
 from smatter.route.experts import Experts
 from smatter.tasks.episode import Episode
 from smatter.tasks.support import Support
@@ -62,7 +63,7 @@ class Teacher:
     folder: Path
     settings: SolverSettings = field(default_factory=SolverSettings)
 
-    def teach(self, live: LiveMixture, support: Support, queries: EpisodeRows) -> Teaching:
+    def teach(self, live: LiveMixture, support: Support, queries: Queries) -> Teaching:
         """Solve a task, or find it solved, and look at its queries; the labels of these are not used."""
         task, names = Task.of(live, support), live.library.names
         parts = [task.digest, list(live.library.manifest.digests.items()), asdict(self.settings)]
@@ -70,12 +71,12 @@ class Teacher:
         path = self.folder / f"{key}.json"
         weights = _known(path, len(names))
         if weights is None:
-            found = solve_live(live, live.rows(task.support), self.settings).mixture.mean_weights
+            found = solver(live, task, self.settings).mixture.mean_weights
             weights = [found.get(name, 0.0) for name in names]
             self.folder.mkdir(parents=True, exist_ok=True)
             write_file(path, json.dumps(weights).encode())
         live.compose(Mixture.of(dict(zip(names, weights, strict=True))))
-        return Teaching(torch.tensor(weights), queries.logits(live.features(queries.inputs)).softmax(dim=1))
+        return Teaching(torch.tensor(weights), queries.logits(live.read(queries)).softmax(dim=1))
 
 
 def distillation(weights: Tensor, scores: Tensor, temperature: float) -> Tensor:
@@ -103,8 +104,10 @@ def better_experts(
     support = prepared_support(live, episode)
     if max(support.class_sizes) == 1:
         return None
-    loss, values = ResidualLoss(live, live.rows(support), mixture), experts.values.detach()
-    found = refine_experts(loss, experts.layout, values, gates.detach(), alpha.detach(), EXPERT_STEPS, lambda _: None)
+    loss, values = ResidualLoss(live, leave_one_out(live, support), mixture), experts.values.detach()
+    found = descend_experts(
+        loss, experts.layout, values=values, masks=gates.detach(), alpha=alpha.detach(), n_steps=EXPERT_STEPS
+    )
     return torch.cat([found, 1 - found.sum(dim=0, keepdim=True)])
 
 

@@ -7,91 +7,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from smatter.adaptation.describe import describe_sources, probe_statistics
 from smatter.budget.multipliers import Multipliers
 from smatter.errors import InvalidSettings
-from smatter.live.episodes import episode_rows
-from smatter.live.flat import FlatView
+from smatter.live.episodes import episode_queries
 from smatter.live.mixture import LiveMixture
-from smatter.route.encode import as_mixture
+from smatter.route.descriptor import describe_sources, probe_statistics
+from smatter.route.encode import Routing, as_mixture
 from smatter.route.experts import Experts, used
 from smatter.route.probe import Probe
-from smatter.route.router import Router, RouterSettings, Routing
+from smatter.route.router import Router
 from smatter.route.store import TrainedRouter
+from smatter.settings import MetaSettings
 from smatter.train.lessons import Lesson
-from smatter.train.objective import Imitation, task_loss
+from smatter.train.objective import task_loss
 from smatter.train.rates import rate_at
 
 MAX_GATES = 20_000_000
 """Each takes about sixty bytes while it learns."""
-
-
-@dataclass(frozen=True)
-class MetaSettings:
-    """How a router is trained.
-
-    Args:
-        router: what it is made of.
-        n_steps: of the optimizer.
-        n_tasks: tasks of a step.
-        learning_rate: of the router, at its height.
-        delta_rate: of the experts' shared delta.
-        gate_rate: of the experts' gates.
-        imitation: how much the solver's solutions count.
-        entropy: price of the entropy of the weights; above zero, fewer sources are used.
-        expert_share: share of the shared delta's values that an expert may use in the end.
-        evidence_share: share of the tasks on which the router is told how each source does.
-        warm_up: share of the steps in which rates rise.
-        tightening: share of the steps in which what experts may change falls to `expert_share`.
-        validate_every: steps between two validations.
-        patience: steps without a better validation after which training ends.
-        seed: of everything.
-    """
-
-    router: RouterSettings = field(default_factory=RouterSettings)
-    n_steps: int = 600
-    n_tasks: int = 4
-    learning_rate: float = 3e-3
-    delta_rate: float = 1e-3
-    gate_rate: float = 0.03
-    imitation: Imitation = field(default_factory=Imitation)
-    entropy: float = 0.0
-    expert_share: float = 0.25
-    evidence_share: float = 0.5
-    warm_up: float = 0.05
-    tightening: float = 0.6
-    validate_every: int = 100
-    patience: int = 300
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if min(self.n_steps, self.n_tasks) < 1 or not min(self.learning_rate, self.delta_rate, self.gate_rate) > 0:
-            raise InvalidSettings("steps, tasks and rates must be positive: mend the training settings")
-        if min(self.validate_every, self.patience) < 1 or not 0 < self.tightening <= 1:
-            raise InvalidSettings("validations, patience and the share of tightening must be positive")
-        if self.imitation.weights and self.router.weight_map != "softmax":
-            raise InvalidSettings("only weights by softmax can imitate the solver's: use that map, or no distillation")
-        if self.imitation.experts and not self.router.n_experts:
-            raise InvalidSettings("there are no experts to distil: say --experts M, or leave out --distill experts")
-        if not 0 <= self.entropy < math.inf:
-            raise InvalidSettings("the price of entropy must be finite and not negative")
-        if not (0 < self.expert_share <= 1 and 0 <= self.evidence_share <= 1):
-            raise InvalidSettings("the shares of experts and evidence must lie between 0 and 1")
-
-    def to_dict(self) -> dict[str, Any]:
-        """As router.json holds them."""
-        return asdict(self)
-
-    def allowed_share(self, step: int) -> float:
-        """What an expert may change at a step: everything at first, `expert_share` after most of the steps."""
-        left = max(0.0, 1 - step / (self.tightening * self.n_steps))
-        return math.pow(self.expert_share, 1 - left)
 
 
 @dataclass(frozen=True)
@@ -146,7 +84,6 @@ class Trainee:
 
     def __init__(self, live: LiveMixture, probe: Probe, settings: MetaSettings) -> None:
         self.live, self.probe, self.settings = live, probe, settings
-        self.flat = FlatView(live)
         self.sources = live.library.names
         self.raw = describe_sources(live, probe, self.sources)
         self.descriptors = (self.raw - self.raw[self.sources.index(live.library.manifest.base)]).float()
@@ -160,7 +97,7 @@ class Trainee:
         self.statistics = probe_statistics(live, probe)
         self.router = Router(settings.router, self.statistics, n_modules, moments, generator)
         n_experts = settings.router.n_experts
-        self.layout = self.flat.layout(settings.router.units, settings.router.rank) if n_experts else None
+        self.layout = live.layout(settings.router.units, settings.router.rank) if n_experts else None
         self.experts = None
         if self.layout:
             n_gates = n_experts * (int(self.layout.unit_of.max()) + 1)
@@ -201,7 +138,13 @@ class Trainee:
         total, loss, entropy = torch.zeros(()), 0.0, 0.0
         for lesson in lessons:
             found = task_loss(
-                self.live, self.flat, self.router, self.experts, gates, lesson, self.descriptors, settings.imitation
+                self.live,
+                self.router,
+                experts=self.experts,
+                gates=gates,
+                lesson=lesson,
+                descriptors=self.descriptors,
+                imitation=settings.imitation,
             )
             mixed = torch.special.entr(found.routing.weights.clamp(min=1e-12)).sum(dim=1).mean()
             total = total + (found.slope + settings.entropy * mixed) / len(lessons)
@@ -226,16 +169,16 @@ class Trainee:
         experts = self.experts.fixed(self.settings.expert_share) if self.experts else None
         sums = torch.zeros(2, 2, dtype=torch.float64)
         for lesson in lessons:
-            rows = episode_rows(self.live, lesson.episode)
+            queries = episode_queries(self.live, lesson.episode)
             for row, losses in enumerate((None, lesson.encoded.losses)):
                 with torch.no_grad():
                     routing: Routing = self.router(lesson.encoded.statistics, self.descriptors, losses)
                 residual = None
                 if experts and self.layout:
-                    residual = self.flat.residual(experts.residual(used(routing.experts), self.layout))
+                    residual = self.live.numbering.residual(experts.residual(used(routing.experts), self.layout))
                 self.live.compose(as_mixture(self.live, routing.weights, self.sources), residual)
-                features = self.live.features(rows.inputs)
-                sums[row] += torch.tensor([float(rows.loss(features)), rows.accuracy(features)], dtype=torch.float64)
+                read = self.live.read(queries)
+                sums[row] += torch.tensor([float(queries.losses(read).mean()), queries.accuracy(read)]).double()
         (loss, accuracy), (told_loss, told_accuracy) = (sums / len(lessons)).tolist()
         return Validation(step, loss, told_loss, accuracy, told_accuracy)
 
@@ -248,13 +191,13 @@ class Trainee:
         manifest = self.live.library.manifest
         digests = {name: manifest.digests[name] for name in self.sources}
         return TrainedRouter(
-            self.router.requires_grad_(False),
-            self.experts.fixed(self.settings.expert_share) if self.experts else None,
-            self.probe,
-            tuple(self.statistics),
-            dict(zip(digests.values(), self.raw, strict=True)),
-            digests,
-            digests[manifest.base],
-            self.live.library.partition.digest,
-            record,
+            router=self.router.requires_grad_(False),
+            experts=self.experts.fixed(self.settings.expert_share) if self.experts else None,
+            probe=self.probe,
+            statistics=tuple(self.statistics),
+            descriptors=dict(zip(digests.values(), self.raw, strict=True)),
+            sources=digests,
+            base=digests[manifest.base],
+            partition=self.live.library.partition.digest,
+            record=record,
         )

@@ -16,6 +16,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from smatter.errors import InvalidSettings
+from smatter.settings import UnitKind
+from smatter.units.numbering import Numbering
+
 
 class Layout(Protocol):
     """How values that are learnt become D, (n_parameters,)."""
@@ -82,7 +86,7 @@ class Matrix:
 
 
 @dataclass(frozen=True)
-class LowRank:
+class RankLayout:
     """Units that are rank components: to each matrix is added B diag(open) A.
 
     The values hold, matrix after matrix, the columns of B and then the rows of A.
@@ -138,3 +142,26 @@ class LowRank:
             found.append((matrix, left, right))
             position = end
         return found
+
+
+def make_layout(numbering: Numbering, units: UnitKind, rank: int) -> Layout:
+    """The units of a network.
+
+    Args:
+        numbering: of its parameters and groups.
+        units: of which kind.
+        rank: components of each matrix that has more, where these are the units.
+    """
+    if units == "elements":
+        return Masked(torch.arange(numbering.n_parameters))
+    if units == "groups":
+        return Masked(numbering.unit_of)
+    matrices = []
+    for name, where in numbering.tensors.items():
+        spec = numbering.specs[name]
+        n_columns = spec.n_elements // spec.shape[0] if spec.shape else 1
+        if min(spec.n_elements // n_columns, n_columns) > rank:
+            matrices.append(Matrix(where.start, spec.shape[0], n_columns))
+    if not matrices:
+        raise InvalidSettings(f"no matrix of the network has a rank above {rank}: give a smaller --rank")
+    return RankLayout(numbering.n_parameters, matrices, rank)

@@ -1,0 +1,234 @@
+"""Ways to adapt, one a file: every other file of this folder holds one method, a function of the file's name.
+
+A method takes a live network, a task, its own settings and someone to tell its progress, and returns a `Fit`:
+
+    @method(GreedySoupSettings)
+    def greedy_soup(live, task, settings, progress) -> Fit: ...
+
+Whoever wants one finds it by name: `find("greedy_soup")`. Its settings are a frozen record that checks itself. Finding
+a method imports no torch, so that a wrong setting is told at once: a file imports what needs torch inside its function.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+import time
+import types
+import typing
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from smatter.errors import InvalidSettings
+from smatter.records import Progress, silent
+
+if TYPE_CHECKING:
+    from smatter.compose.mixture import Mixture
+    from smatter.compose.residual import Residual
+    from smatter.live.mixture import LiveMixture
+    from smatter.live.task import Task
+    from smatter.route.evidence import Evidence
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Trace:
+    """How a fit came about, step by step.
+
+    Args:
+        losses: of the task, at the start and after each step.
+        path: mean weight of every source of the library likewise, (n_sources,) each; one entry where nothing moved.
+        endings: how each search ended and what to do about it, for people.
+    """
+
+    losses: tuple[float, ...] = ()
+    path: tuple[tuple[float, ...], ...] = ()
+    endings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Passes:
+    """What a fit took: passes of all examples through the network."""
+
+    forwards: int = 0
+    backwards: int = 0
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What a method found.
+
+    Args:
+        mixture: weights of the sources that have any.
+        experts: weight of each residual expert; what is missing to one is the null expert's.
+        residual: the correction, of experts or of the task's own; none where there is none.
+        evidence: the loss of each source, where the method looked at it.
+        likeness: how much the task is like each group of a router's probe set, by name.
+        spread: how much the first weights vary with the choice of examples: standard deviations over resampled ones,
+            (n_sources,); empty where that is not known.
+        trace: how it came about.
+        notes: what a person should know of it.
+        is_private: whether the weights may be told to others, and nothing else.
+        passes: what it took.
+        seconds: how long it took.
+    """
+
+    mixture: Mixture
+    experts: tuple[float, ...] = ()
+    residual: Residual | None = None
+    evidence: Evidence | None = None
+    likeness: Mapping[str, float] = field(default_factory=dict)
+    spread: tuple[float, ...] = ()
+    trace: Trace = Trace()
+    notes: tuple[str, ...] = ()
+    is_private: bool = False
+    passes: Passes = Passes()
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class NoSettings:
+    """Of a method that needs none."""
+
+
+@dataclass(frozen=True)
+class Method(Generic[S]):
+    """A way to adapt.
+
+    Args:
+        name: by which it is found.
+        settings: the record of its settings; one made without arguments holds the defaults.
+        function: does the work.
+        is_private: whether its results must not be kept where others could compare them.
+    """
+
+    name: str
+    settings: type[S]
+    function: Callable[[LiveMixture, Task, S, Progress], Fit]
+    is_private: bool = False
+
+    def __call__(self, live: LiveMixture, task: Task, settings: S | None = None, progress: Progress = silent) -> Fit:
+        """Adapt to a task; what is in `live` afterwards is of no importance.
+
+        Args:
+            live: the library's network.
+            task: what to adapt to.
+            settings: how; the defaults without.
+            progress: told shares of the work.
+        """
+        settings = self.settings() if settings is None else settings
+        if not isinstance(settings, self.settings):
+            raise InvalidSettings(
+                f"the method {self.name} takes {self.settings.__name__}, not {type(settings).__name__}: give these"
+            )
+        begin, forwards, backwards = time.perf_counter(), live.n_forwards, live.n_backwards
+        fit = self.function(live, task, settings, progress)
+        passes = Passes(live.n_forwards - forwards, live.n_backwards - backwards)
+        return replace(fit, passes=passes, seconds=time.perf_counter() - begin)
+
+    @property
+    def summary(self) -> str:
+        """What it does, in one line."""
+        return (inspect.getdoc(self.function) or "").partition("\n")[0]
+
+    @property
+    def takes_router(self) -> bool:
+        """Whether a trained router is among its settings."""
+        return "router" in {each.name for each in fields(self.settings)}  # type: ignore[arg-type]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Name, summary and settings, for people and machines; the router is an option of its own."""
+        told = _explained(self.settings)
+        return {
+            "name": self.name,
+            "summary": self.summary,
+            "takes_router": self.takes_router,
+            "settings": [
+                {"name": each.name, "default": each.default, "help": told.get(each.name, "")}
+                for each in fields(self.settings)  # type: ignore[arg-type]
+                if each.name != "router"
+            ],
+        }
+
+    def read_settings(self, given: Mapping[str, Any]) -> S:
+        """Settings by name; texts, as a command line has them, become what each setting is.
+
+        Args:
+            given: some of the settings.
+        """
+        kinds = typing.get_type_hints(self.settings, {"TrainedRouter": object})
+        for name in given:
+            if name not in kinds:
+                known = ", ".join(each for each in kinds if each != "router") or "none"
+                hint = "".join(f", like {close!r}" for close in get_close_matches(name, kinds, 1))
+                raise InvalidSettings(f"the method {self.name} has no setting {name!r}{hint}: it has {known}")
+        return self.settings(**{name: _parsed(name, value, kinds[name]) for name, value in given.items()})
+
+
+def method(
+    settings: type[S] | type[NoSettings] = NoSettings, is_private: bool = False
+) -> Callable[[Callable[[LiveMixture, Task, S, Progress], Fit]], Method[S]]:
+    """Make a function a method, found by the function's name; see `Method`."""
+
+    def register(function: Callable[[LiveMixture, Task, S, Progress], Fit]) -> Method[S]:
+        return Method(function.__name__, settings, function, is_private)  # type: ignore[arg-type]
+
+    return register
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Names of all methods."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
+
+
+def find(name: str) -> Method[Any]:
+    """The method of a name."""
+    if name not in names():
+        raise InvalidSettings(f"unknown method {name[:80]!r}: use one of {', '.join(names())}")
+    found = getattr(import_module(f"smatter.methods.{name}"), name)
+    assert isinstance(found, Method)
+    return found
+
+
+def _explained(record: type) -> dict[str, str]:
+    """What the docstring of a record says of each of its fields."""
+    lines = (inspect.getdoc(record) or "").partition("Args:\n")[2].splitlines()
+    found: dict[str, str] = {}
+    name = ""
+    for line in lines:
+        if line.startswith("    ") and not line.startswith("     "):
+            name, _, text = line.strip().partition(": ")
+            found[name] = text
+        elif name:
+            found[name] += f" {line.strip()}"
+    return found
+
+
+def _parsed(name: str, value: Any, kind: Any) -> Any:
+    """A text as a value of some kind, as a command line has it; what is no text stays as it is."""
+    if not isinstance(value, str):
+        return value
+    kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    if type(None) in kinds and value.lower() == "none":
+        return None
+    for each in kinds:
+        if each is bool and value.lower() in WORDS:
+            return WORDS[value.lower()]
+        if each in (int, float):
+            with suppress(ValueError):
+                return each(value)
+        if typing.get_origin(each) is tuple:
+            return tuple(_parsed(name, item.strip(), typing.get_args(each)[0]) for item in value.split(","))
+        if each is str or typing.get_origin(each) is typing.Literal:
+            return value
+    raise InvalidSettings(f"{name} is {value[:80]!r}: give {'yes or no' if bool in kinds else 'a number'}")
+
+
+WORDS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}

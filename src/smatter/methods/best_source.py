@@ -1,0 +1,26 @@
+"""The single source that explains the examples best."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from smatter.compose.mixture import Mixture
+from smatter.methods import Fit, NoSettings, method
+from smatter.records import part
+
+if TYPE_CHECKING:
+    from smatter.live.mixture import LiveMixture
+    from smatter.live.task import Task
+    from smatter.records import Progress
+
+
+@method()
+def best_source(live: LiveMixture, task: Task, settings: NoSettings, progress: Progress) -> Fit:  # noqa: ARG001
+    """Take the one source of least loss on the examples: a pass of each."""
+    from smatter.route.encode import source_losses
+    from smatter.route.evidence import Evidence
+
+    names = live.library.names
+    losses = source_losses(live, task.objective, names, part(progress, 1 / len(names)))
+    evidence = Evidence.of(names, losses)
+    return Fit(Mixture.of({evidence.best: 1.0}), evidence=evidence)

@@ -1,0 +1,52 @@
+"""Evidence routing: weigh the sources by how well each, frozen, explains the examples. No training, no gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from smatter.methods import Fit, Trace, method
+from smatter.records import part
+from smatter.settings import check_at_least, check_temperature
+
+if TYPE_CHECKING:
+    from smatter.live.mixture import LiveMixture
+    from smatter.live.task import Task
+    from smatter.records import Progress
+
+
+@dataclass(frozen=True)
+class EvidenceSettings:
+    """How evidence becomes weights.
+
+    Args:
+        temperature: by how many standard errors a source may be worse before its weight falls by e; by default 1 for up
+            to four sources, and less for more.
+        max_sources: the most sources with weight: those that explain best; all by default.
+    """
+
+    temperature: float | None = None
+    max_sources: int | None = None
+
+    def __post_init__(self) -> None:
+        check_temperature(self.temperature)
+        check_at_least(1, max_sources=self.max_sources)
+
+
+@method(EvidenceSettings)
+def evidence(live: LiveMixture, task: Task, settings: EvidenceSettings, progress: Progress) -> Fit:
+    """Weigh the sources by how well each explains the examples: a pass of each."""
+    from smatter.route.encode import Encoded, as_mixture, source_losses
+    from smatter.route.evidence import ByEvidence, Evidence
+
+    names = live.library.names
+    losses = source_losses(live, task.objective, names, part(progress, 1 / len(names)))
+    weigh = ByEvidence(names, settings.temperature, settings.max_sources)
+    encoded = Encoded(task.objective.classes, None, losses)
+    weights = weigh(encoded).weights
+    return Fit(
+        as_mixture(live, weights, names).without_idle(),
+        evidence=Evidence.of(names, losses, settings.temperature),
+        spread=encoded.spread(weigh),
+        trace=Trace(path=(tuple(weights[0].tolist()),)),
+    )

@@ -1,0 +1,127 @@
+"""From a router's weights, or those of evidence, some steps further on the examples (multi-source paper, section 6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from smatter.errors import InvalidSettings
+from smatter.methods import Fit, Trace, method
+from smatter.records import part
+from smatter.settings import check_at_least, check_choices, check_temperature
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from smatter.live.descent import Steps
+    from smatter.live.mixture import LiveMixture
+    from smatter.live.problems import ResidualLoss
+    from smatter.live.task import Task
+    from smatter.records import Progress
+    from smatter.route.store import TrainedRouter
+
+Tuned = Literal["weights", "experts", "mask", "modules"]
+
+
+@dataclass(frozen=True)
+class RefinedSettings:
+    """What is refined, and how far.
+
+    Args:
+        router: gives the weights to begin at; evidence does without one.
+        tune: what is changed: the weights of the sources, by Frank-Wolfe steps; or by gradient steps the weights of
+            the experts, each unit of their masks, or all parameters of a few modules.
+        n_steps: how many steps, at most.
+        pull: towards the sources' weights at the start, in examples: 1 weighs as much as one example more.
+        n_modules: how many modules, where these are tuned.
+        evidence: whether each source is passed the examples, and the router told how it does.
+        max_sources: the most sources with weight; all by default.
+        temperature: of evidence, where there is no router.
+    """
+
+    router: TrainedRouter | None = None
+    tune: Tuned = "weights"
+    n_steps: int = 2
+    pull: float = 5.0
+    n_modules: int = 1
+    evidence: bool = True
+    max_sources: int | None = None
+    temperature: float | None = None
+
+    def __post_init__(self) -> None:
+        check_temperature(self.temperature)
+        check_choices(self, tune=Tuned)
+        check_at_least(1, n_steps=self.n_steps, n_modules=self.n_modules, max_sources=self.max_sources)
+        check_at_least(0, pull=self.pull)
+
+
+@method(RefinedSettings)
+def refined(live: LiveMixture, task: Task, settings: RefinedSettings, progress: Progress) -> Fit:
+    """Begin at a router's weights, or evidence's, and take a few steps down the loss of the examples."""
+    from smatter.live.descent import Steps, descend_weights
+    from smatter.live.problems import MixtureLoss, ResidualLoss
+    from smatter.route.encode import Encoded, as_mixture, encode, source_losses
+    from smatter.route.evidence import ByEvidence, Evidence
+    from smatter.route.store import Ask
+
+    trained, names = settings.router, live.library.names
+    if settings.tune in ("experts", "mask") and (trained is None or trained.experts is None):
+        raise InvalidSettings("there are no experts to tune: tune modules or weights, or train a router with --experts")
+    if trained is None and not settings.evidence:
+        raise InvalidSettings("without a router there is nothing but evidence to go by: give a router")
+    told = names if settings.evidence else ()
+    step = part(progress, 1 / (len(told) + settings.n_steps))
+    if trained is None:
+        weigh: Ask | ByEvidence = ByEvidence(names, settings.temperature, settings.max_sources)
+        encoded = Encoded(task.objective.classes, None, source_losses(live, task.objective, names, step))
+    else:
+        weigh = Ask(trained, trained.describe(live, names), settings.max_sources)
+        encoded = encode(live, task.objective, told, step)
+    routing = weigh(encoded)
+    weights, vector = routing.weights, live.numbering.zeros()
+    if trained is not None:
+        vector = trained.correction(live, routing.experts)
+    steps, notes = Steps(step), []
+    steps.path.append(tuple(weights.mean(dim=0).tolist()))
+    if not task.can_hold_out:
+        notes.append("one example per class: none can be held out, so the weights stay as the router gave them")
+    elif settings.tune == "weights":
+        steps.path.clear()
+        problem = MixtureLoss(
+            live, task.objective, len(weights) > 1, live.numbering.residual(vector), settings.pull, center=weights
+        )
+        allowed = (weights > 0).any(dim=0)  # a source that the limit has left out stays out
+        weights = descend_weights(problem, weights, settings.n_steps, steps, allowed, with_gap=False).point[0]
+    else:
+        loss = ResidualLoss(live, task.objective, as_mixture(live, weights, names), vector)
+        vector = _tuned(loss, settings, routing.experts, steps)
+    return Fit(
+        as_mixture(live, weights, names).without_idle(),
+        experts=tuple(routing.experts.tolist()),
+        residual=live.numbering.compact(vector),
+        evidence=None if encoded.losses is None else Evidence.of(names, encoded.losses, settings.temperature),
+        likeness={} if trained is None else dict(zip(trained.probe.names, routing.attention.tolist(), strict=True)),
+        spread=encoded.spread(weigh),
+        trace=Trace(tuple(steps.losses), tuple(steps.path)),
+        notes=tuple(notes),
+    )
+
+
+def _tuned(loss: ResidualLoss, settings: RefinedSettings, alpha: Tensor, steps: Steps) -> Tensor:
+    """D after gradient steps, (d,)."""
+    from smatter.live.descent import descend_experts, descend_mask, descend_residual, module_pattern
+    from smatter.live.problems import ResidualLoss
+
+    live, fixed, n_steps = loss.live, loss.fixed, settings.n_steps
+    if settings.tune == "modules":
+        assert fixed is not None
+        pattern = module_pattern(live, settings.n_modules)
+        return fixed + descend_residual(loss, pattern, n_steps, steps.watch).point[0]
+    trained = settings.router
+    assert trained is not None and trained.experts is not None
+    experts, layout = trained.experts, trained.layout(live)
+    values, loss = experts.all_values(layout), ResidualLoss(live, loss.objective, loss.mixture)
+    if settings.tune == "experts":
+        alpha = descend_experts(loss, layout, values, experts.masks, alpha, n_steps, steps.watch)
+        return experts.residual(alpha, layout)
+    return layout.expand(values, descend_mask(loss, layout, values, alpha @ experts.masks, n_steps, steps.watch))

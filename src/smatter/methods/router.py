@@ -1,0 +1,60 @@
+"""A trained router: weights of the sources and of residual experts in one step (multi-source paper, section 6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from smatter.errors import InvalidSettings
+from smatter.methods import Fit, Trace, method
+from smatter.records import part
+from smatter.settings import check_at_least
+
+if TYPE_CHECKING:
+    from smatter.live.mixture import LiveMixture
+    from smatter.live.task import Task
+    from smatter.records import Progress
+    from smatter.route.store import TrainedRouter
+
+
+@dataclass(frozen=True)
+class RoutedSettings:
+    """How a router is used.
+
+    Args:
+        router: the router.
+        evidence: whether each source is passed the examples, and the router told how it does.
+        max_sources: the most sources with weight; all by default.
+    """
+
+    router: TrainedRouter | None = None
+    evidence: bool = True
+    max_sources: int | None = None
+
+    def __post_init__(self) -> None:
+        check_at_least(1, max_sources=self.max_sources)
+
+
+@method(RoutedSettings)
+def router(live: LiveMixture, task: Task, settings: RoutedSettings, progress: Progress) -> Fit:
+    """Ask a trained router: a pass of the base, and of each source for evidence."""
+    from smatter.route.encode import as_mixture, encode
+    from smatter.route.evidence import Evidence
+    from smatter.route.store import Ask
+
+    if settings.router is None:
+        raise InvalidSettings("there is no router to ask: give one that `smatter train` wrote, or use evidence")
+    trained, names = settings.router, live.library.names
+    told = names if settings.evidence else ()
+    encoded = encode(live, task.objective, told, part(progress, 1 / max(1, len(told))))
+    ask = Ask(trained, trained.describe(live, names), settings.max_sources)
+    routing = ask(encoded)
+    return Fit(
+        as_mixture(live, routing.weights, names).without_idle(),
+        experts=tuple(routing.experts.tolist()),
+        residual=live.numbering.compact(trained.correction(live, routing.experts)),
+        evidence=None if encoded.losses is None else Evidence.of(names, encoded.losses),
+        likeness=dict(zip(trained.probe.names, routing.attention.tolist(), strict=True)),
+        spread=encoded.spread(ask),
+        trace=Trace(path=(tuple(routing.weights.mean(dim=0).tolist()),)),
+    )

@@ -1,0 +1,145 @@
+"""The solver: weights by Frank-Wolfe from those of evidence, then a sparse residual if asked for (the papers' oracle).
+
+It sees the examples alone, so it is optimal for these at best (multi-source paper, sections 4 and 5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from smatter.errors import InvalidSettings
+from smatter.methods import Fit, Trace, method
+from smatter.records import part
+from smatter.settings import check_at_least, check_choices, check_temperature
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from smatter.compose.mixture import Mixture
+    from smatter.live.descent import Steps
+    from smatter.live.mixture import LiveMixture
+    from smatter.live.problems import MixtureLoss, ResidualLoss
+    from smatter.live.task import Task
+    from smatter.records import Progress
+    from smatter.solve.loop import State
+
+Start = Literal["evidence", "uniform"]
+
+
+@dataclass(frozen=True)
+class SolverSettings:
+    """What the solver does.
+
+    Args:
+        start: where the weights begin: at those of evidence, or at equal ones.
+        temperature: of evidence, in standard errors; by default 1 for up to four sources, and less for more.
+        per_module: weights for each module instead of one for all.
+        max_sources: the most sources with weight: those that explain best; all by default.
+        pull: towards where the weights begin, in examples: 1 weighs as much as one example more, 0 trusts the given
+            ones alone.
+        n_steps: Frank-Wolfe steps, each one backward pass and a few forward passes.
+        n_elements: corrected elements of a residual; none by default.
+        n_modules: modules of a residual that corrects whole modules; none by default.
+        n_residual_steps: gradient steps on the residual.
+        tolerance: on the Frank-Wolfe gap. A hundredth of the loss is far less than its error from a few examples.
+        residual_tolerance: on the decrease that the last step of the residual promised.
+    """
+
+    start: Start = "evidence"
+    temperature: float | None = None
+    per_module: bool = False
+    max_sources: int | None = None
+    pull: float = 0.5
+    n_steps: int = 10
+    n_elements: int | None = None
+    n_modules: int | None = None
+    n_residual_steps: int = 10
+    tolerance: float = 1e-2
+    residual_tolerance: float = 1e-4
+
+    def __post_init__(self) -> None:
+        check_temperature(self.temperature)
+        check_choices(self, start=Start)
+        if self.n_elements is not None and self.n_modules is not None:
+            raise InvalidSettings("a residual has a limit on elements or on modules, not both: drop one")
+        check_at_least(1, max_sources=self.max_sources, n_elements=self.n_elements, n_modules=self.n_modules)
+        check_at_least(
+            0, n_steps=self.n_steps, n_residual_steps=self.n_residual_steps, pull=self.pull, tolerance=self.tolerance,
+            residual_tolerance=self.residual_tolerance,
+        )  # fmt: skip
+
+    @property
+    def has_residual(self) -> bool:
+        """Whether a residual is asked for."""
+        return self.n_elements is not None or self.n_modules is not None
+
+
+@method(SolverSettings)
+def solver(live: LiveMixture, task: Task, settings: SolverSettings, progress: Progress) -> Fit:
+    """Find the weights, and a sparse residual if asked for, that fit the examples best, by gradients."""
+    import torch
+
+    from smatter.live.descent import Steps, descend_weights
+    from smatter.live.problems import MixtureLoss, ResidualLoss
+    from smatter.route.encode import source_losses
+    from smatter.route.evidence import Evidence
+
+    names = live.library.names
+    n_steps = settings.n_steps + (settings.n_residual_steps if settings.has_residual else 0)
+    step = part(progress, 1 / (len(names) + n_steps))
+    losses = source_losses(live, task.objective, names, step)
+    evidence = Evidence.of(names, losses, settings.temperature)
+    allowed = torch.tensor([name in evidence.ranked[: settings.max_sources] for name in names])
+    center = allowed.double()
+    if settings.start == "evidence":
+        center = center * torch.tensor(evidence.weights, dtype=torch.float64)
+    center = center / center.sum()
+    problem = MixtureLoss(live, task.objective, settings.per_module, pull=settings.pull, center=center)
+    steps = Steps(step)
+    solution = descend_weights(
+        problem, center.expand(problem.n_blocks, -1), settings.n_steps, steps, allowed, settings.tolerance
+    )
+    mixture, endings, vector = _mixture(live, problem, solution.point), [solution.advice], None
+    if settings.has_residual:
+        vector, ending = _corrected(ResidualLoss(live, task.objective, mixture), settings, steps)
+        endings.append(ending)
+    return Fit(
+        mixture,
+        residual=None if vector is None else live.numbering.compact(vector),
+        evidence=evidence,
+        trace=Trace(tuple(steps.losses), tuple(steps.path), tuple(endings)),
+    )
+
+
+def _mixture(live: LiveMixture, problem: MixtureLoss, point: Tensor) -> Mixture:
+    """The weights of the sources that have any; a module that the backbone does not use gets the mean of the others."""
+    import torch
+
+    from smatter.compose.mixture import Mixture
+
+    rows = point[0] / point[0].sum(dim=-1, keepdim=True)
+    if problem.modules:
+        used = torch.tensor([module in live.live_modules for module in problem.modules])
+        rows = torch.where(used[:, None], rows, rows[used].mean(dim=0))
+    return Mixture(problem.sources, tuple(tuple(row) for row in rows.tolist()), problem.modules).without_idle()
+
+
+def _corrected(problem: ResidualLoss, settings: SolverSettings, steps: Steps) -> tuple[Tensor | None, str]:
+    """The residual, (d,), none where it does not help; and how the search for it ended."""
+    from smatter.live.descent import descend_residual, module_pattern
+    from smatter.solve.pattern import Pattern
+
+    if settings.n_elements is not None:
+        pattern = Pattern(settings.n_elements)
+    else:
+        pattern = module_pattern(problem.live, settings.n_modules or 1)
+    before = steps.losses[-1]
+
+    def watch(state: State) -> None:
+        if state.point.any():  # the start is where the weights ended
+            steps.watch(state)
+
+    solution = descend_residual(problem, pattern, settings.n_residual_steps, watch, settings.residual_tolerance)
+    helps = float(solution.value[0]) <= before  # rounding at the start can put it a bit above
+    return solution.point[0] if helps else None, solution.advice

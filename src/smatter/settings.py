@@ -1,0 +1,265 @@
+"""What commands can be told to do: frozen records that check themselves. Nothing here needs torch or numpy.
+
+Settings of a method stand in the method's own file.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, get_args
+
+from smatter.errors import InvalidSettings
+
+Pooling = Literal["moments", "deep-sets", "attention"]
+WeightMap = Literal["softmax", "sparsemax", "entmax"]
+Tying = Literal["global", "tied", "per-module"]
+UnitKind = Literal["groups", "elements", "components"]
+"""What a gate switches: groups of parameters (heads, neurons, channels), single ones, or rank components."""
+
+HeadName = Literal["prototype", "ridge", "logistic", "linear"]
+"""How classes are told apart: by a head fitted to the examples' features, or `linear`, the checkpoints' own."""
+
+DeviceDtype = Literal["F32", "BF16"]
+
+
+def check_choices(settings: object, **choices: Any) -> None:
+    """Refuse what is not one of the words that a setting may be; each choice is a `Literal`."""
+    for name, choice in choices.items():
+        if (value := getattr(settings, name)) not in get_args(choice):
+            raise InvalidSettings(f"unknown {name} {value!r}: use {', '.join(get_args(choice))}")
+
+
+def check_at_least(least: float, /, **values: float | None) -> None:
+    """Refuse numbers below a bound; None, a setting that is not used, is none."""
+    for name, value in values.items():
+        if value is not None and not least <= value < math.inf:  # also rejects NaN
+            raise InvalidSettings(f"{name} is {value}: give {least:g} or more")
+
+
+def check_positive(**values: float | None) -> None:
+    """Refuse numbers that are not above zero; None is none."""
+    for name, value in values.items():
+        if value is not None and not 0 < value < math.inf:
+            raise InvalidSettings(f"{name} is {value}: give a number above 0")
+
+
+def check_shares(**values: float) -> None:
+    """Refuse what is no share of a whole."""
+    for name, value in values.items():
+        if not 0 <= value <= 1:
+            raise InvalidSettings(f"{name} is {value}: give a share between 0 and 1")
+
+
+def check_temperature(temperature: float | None) -> None:
+    """Refuse what is no temperature; None is the default one."""
+    if temperature is not None and not 0 < temperature < math.inf:
+        raise InvalidSettings(f"temperature {temperature} is not a positive number: 1 is a good start")
+
+
+def check_privacy(epsilon: float, delta: float) -> None:
+    """Refuse what is no differential privacy."""
+    if not (0 < epsilon < math.inf and 0 < delta < 1):  # also rejects NaN
+        raise InvalidSettings(f"epsilon {epsilon} and delta {delta}: give a positive epsilon and a delta below 1")
+
+
+@dataclass(frozen=True)
+class RouterSettings:
+    """What a router is made of.
+
+    Args:
+        pooling: how the classes of a task become one vector.
+        width: of that vector.
+        weight_map: how scores become weights.
+        max_sources: the most sources with weight; all by default.
+        tying: one row of weights for the network, a row for each module that combines `n_heads` rows of scores, or
+            scores for each module apart.
+        n_heads: rows of scores that modules combine where they are tied.
+        n_experts: residual experts beside the null expert.
+        units: what their gates switch.
+        rank: of the low-rank change, where units are rank components.
+    """
+
+    pooling: Pooling = "moments"
+    width: int = 64
+    weight_map: WeightMap = "softmax"
+    max_sources: int | None = None
+    tying: Tying = "global"
+    n_heads: int = 2
+    n_experts: int = 0
+    units: UnitKind = "groups"
+    rank: int = 8
+
+    def __post_init__(self) -> None:
+        check_choices(self, pooling=Pooling, weight_map=WeightMap, tying=Tying, units=UnitKind)
+        most = {"width": (1, 4096), "n_heads": (1, 64), "n_experts": (0, 64), "rank": (1, 4096)}
+        for name, (low, high) in most.items():
+            if not low <= getattr(self, name) <= high:
+                raise InvalidSettings(f"{name} is {getattr(self, name)}: give {low} to {high}")
+        check_at_least(1, max_sources=self.max_sources)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As router.json holds them."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Imitation:
+    """How much a teacher counts in training a router.
+
+    Args:
+        weights: price of weights unlike the teacher's.
+        experts: price of weights of experts unlike those that gradient steps on the examples give.
+        predictions: share of the loss that imitates the teacher's predictions, between 0 and 1.
+        temperature: tau, of both weights' distillation.
+        share: of the tasks on which the teacher is asked.
+    """
+
+    weights: float = 0.0
+    experts: float = 0.0
+    predictions: float = 0.0
+    temperature: float = 1.0
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.weights < math.inf and 0 <= self.experts < math.inf and 0 <= self.predictions <= 1):
+            raise InvalidSettings("a teacher's prices must be finite and not negative, that of predictions at most 1")
+        check_temperature(self.temperature)
+        check_shares(share=self.share)
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether a teacher counts at all."""
+        return self.needs_solver or self.experts > 0
+
+    @property
+    def needs_solver(self) -> bool:
+        """Whether tasks must be solved."""
+        return self.weights > 0 or self.predictions > 0
+
+
+@dataclass(frozen=True)
+class MetaSettings:
+    """How a router is trained.
+
+    Args:
+        router: what it is made of.
+        n_steps: of the optimizer.
+        n_tasks: tasks of a step.
+        learning_rate: of the router, at its height.
+        delta_rate: of the experts' shared delta.
+        gate_rate: of the experts' gates.
+        imitation: how much the solver's solutions count.
+        entropy: price of the entropy of the weights; above zero, fewer sources are used.
+        expert_share: share of the shared delta's values that an expert may use in the end.
+        evidence_share: share of the tasks on which the router is told how each source does.
+        warm_up: share of the steps in which rates rise.
+        tightening: share of the steps in which what experts may change falls to `expert_share`.
+        validate_every: steps between two validations.
+        patience: steps without a better validation after which training ends.
+        seed: of everything.
+    """
+
+    router: RouterSettings = field(default_factory=RouterSettings)
+    n_steps: int = 600
+    n_tasks: int = 4
+    learning_rate: float = 3e-3
+    delta_rate: float = 1e-3
+    gate_rate: float = 0.03
+    imitation: Imitation = field(default_factory=Imitation)
+    entropy: float = 0.0
+    expert_share: float = 0.25
+    evidence_share: float = 0.5
+    warm_up: float = 0.05
+    tightening: float = 0.6
+    validate_every: int = 100
+    patience: int = 300
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_at_least(
+            1, n_steps=self.n_steps, n_tasks=self.n_tasks, validate_every=self.validate_every, patience=self.patience
+        )
+        check_positive(
+            learning_rate=self.learning_rate, delta_rate=self.delta_rate, gate_rate=self.gate_rate,
+            tightening=self.tightening, expert_share=self.expert_share,
+        )  # fmt: skip
+        check_shares(
+            tightening=self.tightening, expert_share=self.expert_share, evidence_share=self.evidence_share,
+            warm_up=self.warm_up,
+        )  # fmt: skip
+        check_at_least(0, entropy=self.entropy)
+        if self.imitation.weights and self.router.weight_map != "softmax":
+            raise InvalidSettings("only weights by softmax can imitate the solver's: use that map, or no distillation")
+        if self.imitation.experts and not self.router.n_experts:
+            raise InvalidSettings("there are no experts to distil: say --experts M, or leave out --distill experts")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As router.json holds them."""
+        return asdict(self)
+
+    def allowed_share(self, step: int) -> float:
+        """What an expert may change at a step: everything at first, `expert_share` after most of the steps."""
+        left = max(0.0, 1 - step / (self.tightening * self.n_steps))
+        return math.pow(self.expert_share, 1 - left)
+
+
+@dataclass(frozen=True)
+class DeviceSetting:
+    """How a network is used on a device.
+
+    Args:
+        threads: of torch.
+        batch: rows of a forward pass.
+        dtype: of weights and computing.
+        length: tokens of a text, or the side of a picture; 32, or what the network's config says, by default.
+        rank: rank components that each linear operator's delta has, if these are the units instead of groups.
+    """
+
+    threads: int = 1
+    batch: int = 8
+    dtype: DeviceDtype = "F32"
+    length: int | None = None
+    rank: int | None = None
+
+    def __post_init__(self) -> None:
+        bounds = {"threads": 1024, "batch": 4096, "length": 100_000, "rank": 4096}
+        if not all(1 <= (1 if (value := getattr(self, name)) is None else value) <= bounds[name] for name in bounds):
+            raise InvalidSettings("threads, rows, lengths and ranks of a profile must be positive, and not absurd")
+        check_choices(self, dtype=DeviceDtype)
+
+
+@dataclass(frozen=True)
+class MeasureSettings:
+    """How much is measured for a profile.
+
+    Args:
+        n_fitted: stacks that costs are fitted to.
+        n_calibrated: other stacks, that the bound is taken from.
+        n_tested: others again, that say what the profile is worth.
+        seconds: about how long it may take; every stack is timed four times at least, more for high quantiles.
+        quantile: of a stack's times that the bound is for.
+        delta: how likely a new stack may exceed its bound.
+        seed: of the stacks.
+    """
+
+    n_fitted: int = 90
+    n_calibrated: int = 100
+    n_tested: int = 40
+    seconds: float = 100.0
+    quantile: float = 0.5
+    delta: float = 0.1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("quantile", "delta"):
+            if not 0 < getattr(self, name) < 1:
+                raise InvalidSettings(f"a {name} must be between 0 and 1, not {getattr(self, name):g}")
+        if self.n_fitted < 20 or not self.seconds > 0:
+            raise InvalidSettings("fit at least 20 stacks, in positive time")
+        if (self.n_calibrated + 1) * self.delta < 1:
+            least = 1 / (self.n_calibrated + 1)
+            raise InvalidSettings(
+                f"{self.n_calibrated} stacks give no bound that fails with probability {self.delta:g}: "
+                f"take a delta of {least:.2g} or more"
+            )
