@@ -39,6 +39,7 @@ _HOMES = {
     "read_router": "smatter.route.store",
     "read_support": "smatter.tasks.support",
     "remove_source": "smatter.library.edit",
+    "solve_task": "smatter.pipeline",
     "support_of": "smatter.tasks.export",
     "write_list": "smatter.tasks.lists",
     "write_recipe": "smatter.library.recipes",

@@ -73,11 +73,10 @@ class Adapted:
         live.compose(fit.mixture, fit.residual)
         self._read = live.read(task.objective)
         if head == "linear":
-            self._classifier = own_classifier(live, self.class_names)
+            self._classifier = own_classifier(live, task.class_names)
             self._classifier.use(live.library.compose(self.recipe).tensors())
         else:
             self._head = task.objective.fit_head(self._read, HEADS[head])
-            self._columns = torch.tensor([task.class_names.index(name) for name in self.class_names])
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -109,8 +108,7 @@ class Adapted:
         if self.head != "linear":
             return objective.held_out_accuracy(self._read, HEADS[self.head])
         assert isinstance(objective, LeaveOneOut)
-        told = torch.tensor([self.class_names.index(name) for name in self._task.class_names])[objective.classes]
-        return float((self._logits(objective.plain).argmax(dim=1) == told).double().mean())
+        return float((self._logits(objective.plain).argmax(dim=1) == objective.classes).double().mean())
 
     def predict(self, inputs: Sequence[Any] | Tensor) -> Predictions:
         """Name the class of each input: pictures (or their paths), texts, or a prepared tensor."""
@@ -120,8 +118,10 @@ class Adapted:
         if not len(values):
             return Predictions(self.class_names, torch.zeros(0, len(self.class_names)))
         check_inputs(values, kind)
-        logits = self._logits(self._live.prepare(values, kind))
-        return Predictions(self.class_names, logits.softmax(dim=1))
+        # The task has an order of its own for the classes, so that the given one changes no bit.
+        columns = [self._task.class_names.index(name) for name in self.class_names]
+        probabilities = self._logits(self._live.prepare(values, kind)).softmax(dim=1)
+        return Predictions(self.class_names, probabilities[:, columns])
 
     def save(self, path: str | Path) -> None:
         """Write the recipe; an existing file is replaced in one step."""
@@ -157,10 +157,10 @@ class Adapted:
         return data
 
     def _logits(self, inputs: Inputs) -> Tensor:
-        """Scores of the classes for each row, (n, n_classes)."""
+        """Scores of the classes for each row, (n, n_classes), in the task's own order of classes."""
         if self.head == "linear":
             return self._classifier.logits(inputs)
-        return self._head.logits(self._live.read(self._task.objective, inputs))[:, self._columns]
+        return self._head.logits(self._live.read(self._task.objective, inputs))
 
 
 def own_classifier(live: LiveMixture, class_names: Sequence[str]) -> Classifier:

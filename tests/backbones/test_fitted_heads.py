@@ -7,8 +7,16 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from torch import Tensor
 
 from smatter.backbones import heads as fitted_heads
-from smatter.backbones.heads import HEADS, RIDGES, held_out_accuracy, logistic_head, ridge_head
-from smatter.backbones.heads import SCALE, class_sums, prototype_logits
+from smatter.backbones.heads import (
+    HEADS,
+    RIDGES,
+    SCALE,
+    class_sums,
+    held_out_accuracy,
+    logistic_head,
+    prototype_logits,
+    ridge_head,
+)
 
 LABELS = torch.tensor([0] * 5 + [1] * 2 + [2] * 7 + [3])
 """Classes of different sizes, one of a single example."""

@@ -20,17 +20,16 @@ from smatter.devices.active import active_fractions
 from smatter.devices.choice import TaskLoad, choose_runtime
 from smatter.devices.composing import measure_composing
 from smatter.devices.fingerprint import Fingerprint
-from smatter.settings import MeasureSettings
 from smatter.devices.measure import choose_epsilon, correct_profile, fit_model, measure_profile
 from smatter.devices.profile import Composing, Profile, read_profile, write_profile
-from smatter.units.numbering import REST
 from smatter.devices.stacks import Bench, make_bench
-from smatter.settings import DeviceSetting
 from smatter.devices.timing import LEAST_WIDER, Neighbours, Timed, is_quiet, time_cases
 from smatter.devices.unmeasured import counted_profile, micro_profile, table_profile
 from smatter.errors import InvalidProfile, InvalidSettings, NotFound
 from smatter.library.library import Library
 from smatter.report.profiled import profile_page
+from smatter.settings import DeviceSetting, MeasureSettings
+from smatter.units.numbering import REST
 
 MLP = "encoder.layer.0.mlp"
 HERE = Fingerprint(device="a", cores=2, capability="b", torch="2", transformers="5", threads=1, batch=8,
@@ -388,7 +387,10 @@ def test_reading_for_a_library_refuses_what_was_measured_elsewhere(
             read_profile(path, vit)
     write_profile(path, measured)
     assert read_profile(path, vit, DeviceSetting(batch=2)) == measured
-    for setting, words in ((DeviceSetting(batch=3), "batch 2, not 3"), (DeviceSetting(batch=2, length=9), "length 8, not 9")):
+    for setting, words in (
+        (DeviceSetting(batch=3), "batch 2, not 3"),
+        (DeviceSetting(batch=2, length=9), "length 8, not 9"),
+    ):
         with pytest.raises(InvalidProfile, match=words):
             read_profile(path, vit, setting)
     with pytest.raises(InvalidProfile, match="for one number of rows only"):

@@ -8,12 +8,10 @@ from torch import Tensor
 
 from smatter.errors import InvalidSettings
 from smatter.route.descriptor import N_MOMENTS, describe
+from smatter.route.encode import ClassStatistics, Routing
 from smatter.route.probe import ProbeLabels
 from smatter.route.router import Router
-from smatter.settings import RouterSettings, Tying
-from smatter.route.encode import Routing
-from smatter.route.encode import ClassStatistics
-from smatter.settings import Pooling
+from smatter.settings import Pooling, RouterSettings, Tying
 
 N_FEATURES, N_GROUPS, N_MODULES = 6, 4, 3
 

@@ -8,9 +8,9 @@ import torch
 from transformers import BertConfig, BertModel
 
 import smatter
-from smatter.methods.solver import SolverSettings
 from smatter.cli.main import main
 from smatter.library.edit import add_source, init_library
+from smatter.methods.solver import SolverSettings
 from smatter.tasks.open import open_suite
 from smatter.tasks.rows import raw_rows
 

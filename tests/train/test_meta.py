@@ -10,7 +10,7 @@ from smatter.errors import InvalidSettings
 from smatter.library.library import Library
 from smatter.live.mixture import LiveMixture
 from smatter.route.probe import draw_probe
-from smatter.settings import RouterSettings
+from smatter.settings import MetaSettings, RouterSettings
 from smatter.tasks.lists import TaskList
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.splits import Split
@@ -18,7 +18,6 @@ from smatter.tasks.suite import Suite
 from smatter.train.curriculum import Curriculum, Series
 from smatter.train.lessons import Lesson, Timetable
 from smatter.train.meta import LOG, STATE, train_router
-from smatter.settings import MetaSettings
 from smatter.train.trainee import MetaStep, Trainee, Validation
 
 SETTINGS = MetaSettings(RouterSettings(width=8, n_experts=2), n_steps=6, n_tasks=2, delta_rate=1e-2, validate_every=2)

@@ -7,20 +7,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from smatter.route.descriptor import describe_sources, probe_statistics
 from smatter.library.library import Library
 from smatter.live.episodes import prepared_support
-from smatter.live.flat import FlatView
 from smatter.live.mixture import LiveMixture
+from smatter.live.task import leave_one_out
+from smatter.route.descriptor import describe_sources, probe_statistics
 from smatter.route.encode import encode
 from smatter.route.experts import Experts
 from smatter.route.probe import Probe, draw_probe
 from smatter.route.router import Router
-from smatter.settings import RouterSettings, Tying
+from smatter.settings import Imitation, RouterSettings, Tying
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.suite import Suite
 from smatter.train.lessons import make_lesson
-from smatter.settings import Imitation
 from smatter.train.objective import task_loss
 
 
@@ -29,7 +28,6 @@ class Lab:
 
     def __init__(self, library: Library, suite: Suite, tying: Tying = "global") -> None:
         self.live = LiveMixture(library)
-        self.flat = FlatView(self.live)
         probe: Probe = draw_probe(suite, split="router")
         raw = describe_sources(self.live, probe, library.names)
         self.descriptors = (raw - raw[0]).float()
@@ -38,7 +36,7 @@ class Lab:
         settings = RouterSettings(tying=tying, width=8, n_experts=2)
         statistics = probe_statistics(self.live, probe)
         self.router = Router(settings, statistics, len(library.partition.modules), moments, generator)
-        self.experts = Experts(self.flat.layout("groups", 8), 2, generator)
+        self.experts = Experts(self.live.layout("groups", 8), 2, generator)
         with torch.no_grad():
             self.experts.values.normal_(std=0.02, generator=generator)
         self.gates = torch.rand(2, self.experts.sizes.numel(), generator=generator)
@@ -50,7 +48,13 @@ class Lab:
         names = self.live.library.names
         lesson = make_lesson(self.live, self.episode, tuple(range(len(names))), with_evidence)
         found = task_loss(
-            self.live, self.flat, self.router, self.experts, self.gates, lesson, self.descriptors, Imitation()
+            self.live,
+            self.router,
+            experts=self.experts,
+            gates=self.gates,
+            lesson=lesson,
+            descriptors=self.descriptors,
+            imitation=Imitation(),
         )
         return found.value, found.slope
 
@@ -87,24 +91,22 @@ def test_sources_stay_as_they_are_and_no_gradient_is_kept(tiny_library: Library,
     assert all(p.grad is not None and bool(p.grad.any()) for p in lab.router.choose.parameters())
 
 
-def test_without_evidence_the_support_set_passes_the_base_alone(
-    tiny_library: Library, tiny_suite: Suite, monkeypatch
-) -> None:
+def test_the_support_set_passes_the_base_once(tiny_library: Library, tiny_suite: Suite) -> None:
     lab = Lab(tiny_library, tiny_suite)
-    passes: list[int] = []
-    features = lab.live.features
-    monkeypatch.setattr(lab.live, "features", lambda inputs: passes.append(1) or features(inputs))
-    assert encode(lab.live, prepared_support(lab.live, lab.episode)).losses is None and len(passes) == 1
-    losses = encode(lab.live, prepared_support(lab.live, lab.episode), tiny_library.names).losses
-    assert losses is not None and losses.shape == (3, 9) and len(passes) == 2 + 3
+    objective, before = leave_one_out(lab.live, prepared_support(lab.live, lab.episode)), lab.live.n_forwards
+    alone = encode(lab.live, objective)
+    assert alone.losses is None and lab.live.n_forwards == before + 1
+    told = encode(lab.live, objective, tiny_library.names)  # the base's evidence gives its features
+    assert told.losses is not None and told.losses.shape == (3, 9) and lab.live.n_forwards == before + 1 + 3
+    assert alone.features is not None and told.features is not None and torch.equal(alone.features, told.features)
 
 
 def test_units_cover_every_parameter_once(tiny_library: Library, tiny_suite: Suite) -> None:
     lab = Lab(tiny_library, tiny_suite)
-    unit_of = lab.flat.layout("groups", 8).unit_of
+    unit_of = lab.live.layout("groups", 8).unit_of
     assert len(unit_of) == sum(parameter.numel() for parameter in lab.live.parameters.values())
     assert int(unit_of.min()) == 0 and np.array_equal(np.unique(unit_of.numpy()), np.arange(int(unit_of.max()) + 1))
-    for where in lab.flat.modules.values():  # no unit belongs to two modules
+    for where in lab.live.numbering.modules.values():  # no unit belongs to two modules
         own = set(unit_of[where].tolist())
         rest = torch.cat([unit_of[: where.start], unit_of[where.stop :]])
         assert not own & set(rest.tolist())

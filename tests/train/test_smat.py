@@ -11,15 +11,17 @@ import pytest
 import torch
 
 import smatter
-from smatter.adaptation.modes import ModeSettings, route_task
 from smatter.compose.mixture import Mixture
 from smatter.library.library import Library
 from smatter.live.episodes import prepared_support
 from smatter.live.mixture import LiveMixture
 from smatter.live.problems import GateLoss, ResidualLoss
+from smatter.live.task import Task, leave_one_out
+from smatter.methods.refined import RefinedSettings, refined
+from smatter.methods.router import RoutedSettings
 from smatter.route.probe import draw_probe
-from smatter.settings import RouterSettings
 from smatter.route.store import TrainedRouter, read_router, write_router
+from smatter.settings import MetaSettings, RouterSettings
 from smatter.tasks.episode import Episode
 from smatter.tasks.shifts.renderings import Inverted
 from smatter.tasks.suite import Suite
@@ -27,10 +29,10 @@ from smatter.tasks.support import Support
 from smatter.train.curriculum import make_curriculum
 from smatter.train.lessons import Timetable
 from smatter.train.meta import train_router
-from smatter.settings import MetaSettings
 from smatter.train.trainee import Trainee
 
 SHARE = 0.1
+UNTOLD = RoutedSettings(evidence=False)
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +62,10 @@ def test_one_source_has_all_the_weight_and_experts_keep_their_share(
     base_alone: Library, tiny_suite: Suite, smat: TrainedRouter
 ) -> None:
     assert base_alone.names == ("s0",)
-    adapted = smatter.adapt(base_alone, some_support(base_alone, tiny_suite), smat, ModeSettings(evidence=False))
+    adapted = smatter.adapt(base_alone, some_support(base_alone, tiny_suite), "router", UNTOLD, router=smat)
     assert adapted.mixture.mean_weights == {"s0": pytest.approx(1.0)}
     assert smat.experts and adapted.recipe.residual
-    layout = smat.layout(make_trainee(base_alone, tiny_suite).flat)
+    layout = smat.layout(make_trainee(base_alone, tiny_suite).live)
     shares = smat.experts.shares(layout)
     assert bool((shares[:-1] <= SHARE).all()) and bool((shares[:-1] > 0.9 * SHARE).all())
     assert adapted.recipe.residual.n_nonzero <= float(shares[-1]) * layout.n_parameters + 1
@@ -92,10 +94,9 @@ def test_the_order_of_classes_and_examples_does_not_matter(
     assert isinstance(support.inputs, torch.Tensor)
     order = torch.arange(len(support)).flip(0)
     moved = Support.of(support.inputs[order], [f"class {9 - support.labels[index]}" for index in order.tolist()])
-    settings = ModeSettings(evidence=False)
-    one, other = (smatter.adapt(base_alone, each, smat, settings) for each in (support, moved))
-    assert one.routed and other.routed and one.routed.experts == other.routed.experts
-    assert len(set(one.routed.experts)) > 1  # there is something to depend on
+    one, other = (smatter.adapt(base_alone, each, "router", UNTOLD, router=smat).fit for each in (support, moved))
+    assert one.experts == other.experts
+    assert len(set(one.experts)) > 1  # there is something to depend on
 
 
 @pytest.mark.parametrize("units", ["groups", "components"])
@@ -107,9 +108,9 @@ def test_other_units_can_be_kept_and_tuned(base_alone: Library, tiny_suite: Suit
     write_router(tmp_path / "router", trainee.finish({}))
     router, live = read_router(tmp_path / "router"), LiveMixture(base_alone)
     router.check_fits(live)
-    support = some_support(base_alone, tiny_suite)
-    routed = route_task(live, support, router, ModeSettings("gradient-based", evidence=False, n_steps=3, tune="mask"))
-    assert routed.residual and routed.losses[-1] < routed.losses[0]
+    task = Task.of(live, some_support(base_alone, tiny_suite))
+    fit = refined(live, task, RefinedSettings(router, evidence=False, n_steps=3, tune="mask"))
+    assert fit.residual and fit.trace.losses[-1] < fit.trace.losses[0]
 
 
 @pytest.mark.parametrize("units", ["groups", "elements", "components"])
@@ -120,7 +121,7 @@ def test_the_gradient_in_the_gates_is_that_of_the_loss(base_alone: Library, tiny
     generator = torch.Generator().manual_seed(0)
     values = 0.1 * torch.randn(len(layout.unit_of), generator=generator)
     masks = torch.rand(2, int(layout.unit_of.max()) + 1, generator=generator)
-    rows = live.rows(some_support(base_alone, tiny_suite))
+    rows = leave_one_out(live, some_support(base_alone, tiny_suite))
     loss = GateLoss(ResidualLoss(live, rows, Mixture.of({"s0": 1.0})), layout, values, masks)
     point, step = torch.tensor([[0.3, 0.4]]), 2e-2
     gradient = loss.evaluate(point).gradient[0]
@@ -135,12 +136,11 @@ def test_tuning_takes_steps_and_lowers_the_loss(
     base_alone: Library, tiny_suite: Suite, smat: TrainedRouter, tune: str
 ) -> None:
     live = LiveMixture(base_alone)
-    support = some_support(base_alone, tiny_suite)
-    settings = ModeSettings("gradient-based", evidence=False, n_steps=3, tune=tune)  # type: ignore[arg-type]
-    before = live.n_backwards
-    routed = route_task(live, support, smat, settings)
-    assert live.n_backwards - before >= 2
-    assert len(routed.losses) > 1 and routed.losses[-1] < routed.losses[0]
+    task = Task.of(live, some_support(base_alone, tiny_suite))
+    settings = RefinedSettings(smat, evidence=False, n_steps=3, tune=tune)  # type: ignore[arg-type]
+    fit = refined(live, task, settings)
+    assert fit.passes.backwards >= 2
+    assert len(fit.trace.losses) > 1 and fit.trace.losses[-1] < fit.trace.losses[0]
 
 
 def test_training_and_its_choices_see_no_test_class(tiny_suite: Suite) -> None:

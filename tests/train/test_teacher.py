@@ -5,26 +5,24 @@ from pathlib import Path
 import pytest
 import torch
 
-from smatter.methods.solver import SolverSettings
-from smatter.adaptation.solver import solve_live
 from smatter.compose.mixture import Mixture
 from smatter.errors import InvalidSettings
 from smatter.library.library import Library
 from smatter.live.episodes import episode_queries, prepared_support
 from smatter.live.mixture import LiveMixture
+from smatter.live.task import Task, leave_one_out
+from smatter.methods.solver import solver
 from smatter.route.encode import as_mixture
 from smatter.route.probe import draw_probe
-from smatter.settings import RouterSettings
+from smatter.settings import Imitation, MetaSettings, RouterSettings
 from smatter.tasks.lists import TaskList
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.suite import Suite
 from smatter.train.curriculum import Curriculum, Series
 from smatter.train.lessons import Lesson, Timetable
 from smatter.train.meta import SOLVED, train_router
-from smatter.settings import Imitation
 from smatter.train.objective import task_loss
 from smatter.train.teacher import FLOOR, Teacher, better_experts, distillation
-from smatter.settings import MetaSettings
 from smatter.train.trainee import MetaStep, Trainee
 
 
@@ -51,7 +49,7 @@ def test_the_teacher_is_the_solver_and_solves_once(
     support, queries = prepared_support(live, episode), episode_queries(live, episode)
     teacher = Teacher(tmp_path)
     taught = teacher.teach(live, support, queries)
-    mixture = solve_live(live, live.rows(support), SolverSettings()).mixture
+    mixture = solver(live, Task.of(live, support)).mixture
     found = dict(zip(mixture.sources, mixture.rows[0], strict=True))
     assert taught.weights.tolist() == pytest.approx([found.get(name, 0.0) for name in tiny_library.names], abs=1e-3)
     assert taught.probabilities.shape == (12, 3)
@@ -91,10 +89,10 @@ def test_experts_are_taught_by_gradient_steps_on_the_examples(tiny_library: Libr
     assert experts
     episode, gates = tasks(tiny_suite).episode(0), experts.gates().detach()
     mixture = Mixture.of({tiny_library.names[0]: 1.0})
-    rows = live.rows(prepared_support(live, episode))
+    rows = leave_one_out(live, prepared_support(live, episode))
 
     def loss(weights: torch.Tensor) -> float:
-        live.compose(mixture, trainee.flat.residual(experts.residual(weights, gates).detach()))
+        live.compose(mixture, live.numbering.residual(experts.residual(weights, gates).detach()))
         return live.loss(rows)
 
     better = better_experts(live, episode, mixture, experts, gates, alpha)

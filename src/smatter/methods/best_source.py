@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 @method()
 def best_source(live: LiveMixture, task: Task, settings: NoSettings, progress: Progress) -> Fit:  # noqa: ARG001
     """Take the one source of least loss on the examples: a pass of each."""
-    from smatter.route.encode import source_losses
-    from smatter.route.evidence import Evidence
+    from smatter.route.evidence import gather_evidence
 
-    names = live.library.names
-    losses = source_losses(live, task.objective, names, part(progress, 1 / len(names)))
-    evidence = Evidence.of(names, losses)
+    evidence = gather_evidence(live, task.objective, progress=part(progress, 1 / len(live.library.names)))
     return Fit(Mixture.of({evidence.best: 1.0}), evidence=evidence)

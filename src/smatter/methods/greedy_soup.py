@@ -17,14 +17,12 @@ if TYPE_CHECKING:
 @method()
 def greedy_soup(live: LiveMixture, task: Task, settings: NoSettings, progress: Progress) -> Fit:  # noqa: ARG001
     """Average the sources one by one, best first, keeping each that does not raise the loss of the examples."""
-    from smatter.route.encode import source_losses
-    from smatter.route.evidence import Evidence
+    from smatter.route.evidence import gather_evidence
 
-    names = live.library.names
-    step = part(progress, 1 / (2 * len(names) - 1))
-    evidence = Evidence.of(names, source_losses(live, task.objective, names, step))
+    step = part(progress, 1 / (2 * len(live.library.names) - 1))
+    evidence = gather_evidence(live, task.objective, progress=step)
     soup = [evidence.best]
-    losses = [min(evidence.losses)]
+    losses = [evidence.losses[evidence.sources.index(evidence.best)]]
     for name in evidence.ranked[1:]:
         live.compose(_average([*soup, name]))
         loss = live.loss(task.objective)

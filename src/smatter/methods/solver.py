@@ -82,14 +82,12 @@ def solver(live: LiveMixture, task: Task, settings: SolverSettings, progress: Pr
 
     from smatter.live.descent import Steps, descend_weights
     from smatter.live.problems import MixtureLoss, ResidualLoss
-    from smatter.route.encode import source_losses
-    from smatter.route.evidence import Evidence
+    from smatter.route.evidence import gather_evidence
 
     names = live.library.names
     n_steps = settings.n_steps + (settings.n_residual_steps if settings.has_residual else 0)
     step = part(progress, 1 / (len(names) + n_steps))
-    losses = source_losses(live, task.objective, names, step)
-    evidence = Evidence.of(names, losses, settings.temperature)
+    evidence = gather_evidence(live, task.objective, settings.temperature, step)
     allowed = torch.tensor([name in evidence.ranked[: settings.max_sources] for name in names])
     center = allowed.double()
     if settings.start == "evidence":

@@ -12,7 +12,10 @@ from torch import Tensor
 from smatter.algebra.simplex import truncate_alike
 from smatter.compose.mixture import Mixture
 from smatter.errors import InvalidSupport
-from smatter.route.encode import Encoded, Routing
+from smatter.live.mixture import LiveMixture
+from smatter.live.objectives import Objective
+from smatter.records import Progress, silent
+from smatter.route.encode import Encoded, Routing, source_losses
 from smatter.settings import check_temperature
 
 TEMPERATURE = 1.0
@@ -86,6 +89,22 @@ class Evidence:
     def mixture(self) -> Mixture:
         """The routing as a mixture of the sources that matter."""
         return Mixture.of({name: weight for name, weight in zip(self.sources, self.weights, strict=True) if weight})
+
+
+def gather_evidence(
+    live: LiveMixture, objective: Objective, temperature: float | None = None, progress: Progress = silent
+) -> Evidence:
+    """One forward pass of each source of the library.
+
+    Args:
+        live: the network.
+        objective: what the task asks of it.
+        temperature: lower trusts the evidence more; towards zero the best source takes all. By default
+            `default_temperature`.
+        progress: told 1 for each source.
+    """
+    names = live.library.names
+    return Evidence.of(names, source_losses(live, objective, names, progress), temperature)
 
 
 @dataclass(frozen=True)

@@ -178,7 +178,8 @@ class Trainee:
                     residual = self.live.numbering.residual(experts.residual(used(routing.experts), self.layout))
                 self.live.compose(as_mixture(self.live, routing.weights, self.sources), residual)
                 read = self.live.read(queries)
-                sums[row] += torch.tensor([float(queries.losses(read).mean()), queries.accuracy(read)]).double()
+                figures = [float(queries.losses(read).mean()), queries.accuracy(read)]
+                sums[row] += torch.tensor(figures, dtype=torch.float64)
         (loss, accuracy), (told_loss, told_accuracy) = (sums / len(lessons)).tolist()
         return Validation(step, loss, told_loss, accuracy, told_accuracy)
 

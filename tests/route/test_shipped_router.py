@@ -8,12 +8,15 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import smatter
-from smatter.adaptation.modes import ModeSettings, Routed, route_task
+from smatter import methods
 from smatter.errors import InvalidSupport
 from smatter.library.edit import add_source
 from smatter.library.library import Library, open_library
 from smatter.live.episodes import episode_queries, prepared_support
 from smatter.live.mixture import LiveMixture
+from smatter.live.task import Task
+from smatter.methods import Fit
+from smatter.methods.router import RoutedSettings
 from smatter.route.store import TrainedRouter, read_router
 from smatter.tasks.episode import Episode
 from smatter.tasks.open import SHIPPED, open_list, open_suite
@@ -21,7 +24,7 @@ from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.support import Support
 
 N_TASKS = 4
-MODES = {"told": ModeSettings(), "untold": ModeSettings(evidence=False)}
+MODES = ("told", "untold")
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +66,12 @@ def some_episodes() -> list[Episode]:
     return [open_list("signs", name).episode(index) for name in names for index in range(N_TASKS)]
 
 
-def routed(live: LiveMixture, router: TrainedRouter, episode: Episode, settings: ModeSettings) -> tuple[Routed, float]:
-    found = route_task(live, prepared_support(live, episode), router, settings)
-    rows = episode_queries(live, episode)
-    return found, rows.accuracy(live.features(rows.inputs))
+def routed(live: LiveMixture, trained: TrainedRouter, episode: Episode, mode: str) -> tuple[Fit, float]:
+    task = Task.of(live, prepared_support(live, episode))
+    found = methods.find("router")(live, task, RoutedSettings(trained, evidence=mode == "told"))
+    live.compose(found.mixture, found.residual)
+    queries = episode_queries(live, episode)
+    return found, queries.accuracy(live.read(queries))
 
 
 def test_it_fits_its_library(live: LiveMixture, router: TrainedRouter) -> None:
@@ -82,12 +87,12 @@ def test_twins_share_their_weight_and_noise_gets_none(
     more = LiveMixture(strange)
     noises, lost = [], []
     for episode in some_episodes():
-        found, with_strangers = routed(more, router, episode, MODES[mode])
+        found, with_strangers = routed(more, router, episode, mode)
         weights = found.mixture.mean_weights
         noises.append(weights.get("noise", 0.0))
         one, twin = weights["latin"], weights["latin-twin"]
         assert abs(one - twin) < 0.02 + 0.15 * (one + twin)
-        lost.append(routed(live, router, episode, MODES[mode])[1] - with_strangers)
+        lost.append(routed(live, router, episode, mode)[1] - with_strangers)
     assert sum(noises) / len(noises) < 0.05
     assert sum(lost) / len(lost) < 0.02
 
@@ -96,15 +101,15 @@ def test_twins_share_their_weight_and_noise_gets_none(
 def test_numbers_of_classes_that_it_never_saw_work(live: LiveMixture, router: TrainedRouter, n_way: int) -> None:
     settings = SamplerSettings("validation", n_way=(n_way, n_way), n_shot=(2, 2), n_query=5)
     episode = Sampler(open_suite("signs"), settings).episode(0)
-    _, accuracy = routed(live, router, episode, MODES["untold"])
+    _, accuracy = routed(live, router, episode, "untold")
     assert accuracy > 2 / n_way if n_way > 2 else accuracy > 0.5
 
 
-def test_one_shot_goes_by_its_word_and_one_class_is_refused(router: TrainedRouter) -> None:
+def test_one_shot_is_not_refined_and_one_class_is_refused(router: TrainedRouter) -> None:
     folder = Path(SHIPPED / "signs-library")
     live = LiveMixture(open_library(folder))
     support = prepared_support(live, open_list("signs", "validation-id-1").episode(0))
-    adapted = smatter.adapt(folder, support, router, ModeSettings("gradient-free"))
-    assert adapted.routed and "not refined" in " ".join(adapted.routed.notes)
+    adapted = smatter.adapt(folder, support, "refined", router=router)
+    assert "none can be held out" in " ".join(adapted.fit.notes)
     with pytest.raises(InvalidSupport, match="only one class"):
         Support.of(support.inputs, ["same"] * len(support))

@@ -13,13 +13,13 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 import smatter
-from smatter.methods.solver import SolverSettings
 from smatter.backbones.heads import HEADS
 from smatter.backbones.network import Network
 from smatter.cli.main import main
 from smatter.errors import InvalidSettings
 from smatter.library.library import Library
 from smatter.live.mixture import LiveMixture
+from smatter.methods.solver import SolverSettings
 from smatter.tasks.support import Support
 from smatter.units.groups import find_groups
 

@@ -16,6 +16,7 @@ from smatter.live import mixture as live_module
 from smatter.live.mixture import LiveMixture
 from smatter.live.objectives import LeaveOneOut
 from smatter.live.problems import MixtureLoss, ResidualLoss
+from smatter.live.task import leave_one_out
 from smatter.solve.frank_wolfe import uniform
 
 
@@ -35,14 +36,14 @@ def explicit(library: Library, live: LiveMixture, rows: LeaveOneOut, weights: Te
         mixed[name] = torch.tensordot(row.float(), stack, dims=1)
     hidden = functional_call(model, mixed, kwargs=rows.inputs).last_hidden_state
     mask = rows.inputs.get("attention_mask", torch.ones(hidden.shape[:2]))[..., None].float()
-    return rows.loss((hidden * mask).sum(dim=1) / mask.sum(dim=1))
+    return rows.losses((hidden * mask).sum(dim=1) / mask.sum(dim=1)).mean()
 
 
 @pytest.mark.parametrize("per_module", [False, True])
 def test_the_gradient_is_that_of_an_explicit_mixture(task, per_module: bool) -> None:
     library, support = task
     live = LiveMixture(library)
-    rows = live.rows(support)
+    rows = leave_one_out(live, support)
     problem = MixtureLoss(live, rows, per_module)
     point = point_of(problem)
     value, gradient = problem.evaluate(point)
@@ -59,7 +60,7 @@ def test_the_gradient_is_that_of_an_explicit_mixture(task, per_module: bool) -> 
 def test_the_gradient_is_that_of_finite_differences(task, per_module: bool, pull: float) -> None:
     library, support = task
     live = LiveMixture(library)
-    problem = MixtureLoss(live, live.rows(support), per_module, pull=pull)
+    problem = MixtureLoss(live, leave_one_out(live, support), per_module, pull=pull)
     point = point_of(problem)
     gradient = problem.evaluate(point).gradient
     for seed in range(3):
@@ -77,9 +78,9 @@ def test_the_pull_is_none_at_the_average_and_falls_with_the_number_of_examples(v
     average, corner = uniform(1, 1, n_sources, torch.zeros(1).double()), torch.eye(n_sources).double()[:1, None]
     for n_shot in (2, 4):
         support = pixels_support(n_shot)
-        free = MixtureLoss(live, live.rows(support))
+        free = MixtureLoss(live, leave_one_out(live, support))
         for per_module in (False, True):
-            pulled = MixtureLoss(live, live.rows(support), per_module, pull=3.0)
+            pulled = MixtureLoss(live, leave_one_out(live, support), per_module, pull=3.0)
             points = [point.expand(1, pulled.n_blocks, -1) for point in (average, corner)]
             added = [float(pulled.value(point)) - pulled.loss(point) for point in points]
             assert added == pytest.approx([0, 3 / (2 * len(support)) * (n_sources - 1)])
@@ -89,7 +90,7 @@ def test_the_pull_is_none_at_the_average_and_falls_with_the_number_of_examples(v
 def test_gradients_per_module_sum_to_the_one_for_all(task) -> None:
     library, support = task
     live = LiveMixture(library)
-    rows = live.rows(support)
+    rows = leave_one_out(live, support)
     whole, parts = MixtureLoss(live, rows), MixtureLoss(live, rows, per_module=True)
     point = point_of(whole)
     one = whole.evaluate(point)
@@ -100,7 +101,7 @@ def test_gradients_per_module_sum_to_the_one_for_all(task) -> None:
 
 def test_heads_that_the_backbone_lacks_have_no_gradient(vit_library) -> None:
     live = LiveMixture(vit_library)
-    problem = MixtureLoss(live, live.rows(pixels_support()), per_module=True)
+    problem = MixtureLoss(live, leave_one_out(live, pixels_support()), per_module=True)
     gradient = problem.evaluate(point_of(problem)).gradient[0]
     head = problem.modules.index("head")
     assert not gradient[head].any() and "head" not in live.live_modules
@@ -110,7 +111,7 @@ def test_heads_that_the_backbone_lacks_have_no_gradient(vit_library) -> None:
 def test_many_rows_are_passed_in_parts_with_the_same_result(task, monkeypatch) -> None:
     library, support = task
     live = LiveMixture(library)
-    rows = live.rows(support)
+    rows = leave_one_out(live, support)
     point = point_of(MixtureLoss(live, rows))
     whole = MixtureLoss(live, rows).evaluate(point)
     monkeypatch.setattr(live_module, "CHUNK", 4)
@@ -122,7 +123,7 @@ def test_many_rows_are_passed_in_parts_with_the_same_result(task, monkeypatch) -
 
 def test_one_backward_pass_whatever_the_number_of_sources(vit_library, monkeypatch) -> None:
     live = LiveMixture(vit_library)
-    problem = MixtureLoss(live, live.rows(pixels_support()))
+    problem = MixtureLoss(live, leave_one_out(live, pixels_support()))
     calls = []
     forward = live.network.features
     monkeypatch.setattr(live.network, "features", lambda inputs: calls.append(1) or forward(inputs))
@@ -136,7 +137,7 @@ def test_one_backward_pass_whatever_the_number_of_sources(vit_library, monkeypat
 def test_half_precision_sources_are_mixed_in_float32(tmp_path: Path) -> None:
     library = random_library(tmp_path, tiny_bert(), dtype=torch.bfloat16)
     live = LiveMixture(library)
-    rows = live.rows(texts_support("law"))
+    rows = leave_one_out(live, texts_support("law"))
     problem = MixtureLoss(live, rows)
     point = point_of(problem)
     value, gradient = problem.evaluate(point)
@@ -156,7 +157,7 @@ def test_stored_forms_are_read_like_whole_sources(vit_library, tmp_path: Path) -
     results = []
     for library in (vit_library, stored):
         live = LiveMixture(library)
-        problem = MixtureLoss(live, live.rows(pixels_support()))
+        problem = MixtureLoss(live, leave_one_out(live, pixels_support()))
         results.append(problem.evaluate(point_of(problem)))
     assert torch.equal(results[0].value, results[1].value)
     torch.testing.assert_close(results[0].gradient, results[1].gradient, rtol=1e-4, atol=1e-6)
@@ -165,11 +166,11 @@ def test_stored_forms_are_read_like_whole_sources(vit_library, tmp_path: Path) -
 def test_the_gradient_of_a_residual_is_that_of_finite_differences(task) -> None:
     library, support = task
     live = LiveMixture(library)
-    rows = live.rows(support)
+    rows = leave_one_out(live, support)
     weights = MixtureLoss(live, rows)
     problem = ResidualLoss(live, rows, weights.mixture(point_of(weights)))
     generator = torch.Generator().manual_seed(2)
-    point = 0.02 * torch.randn(1, problem.flat.n_parameters, generator=generator)
+    point = 0.02 * torch.randn(1, live.numbering.n_parameters, generator=generator)
     value, gradient = problem.evaluate(point)
     assert float(value[0]) == pytest.approx(float(problem.value(point)[0]), rel=1e-5)
     direction = gradient / gradient.norm()
@@ -182,9 +183,7 @@ def test_the_gradient_of_a_residual_is_that_of_finite_differences(task) -> None:
 
 def test_a_residual_lies_module_after_module(vit_library) -> None:
     live = LiveMixture(vit_library)
-    weights = MixtureLoss(live, live.rows(pixels_support()))
-    problem = ResidualLoss(live, weights.rows, weights.mixture(point_of(weights)))
-    flat = problem.flat
+    flat = live.numbering
     assert "head" not in flat.modules
     ends = [0, *(where.stop for where in flat.modules.values())]
     assert [where.start for where in flat.modules.values()] == ends[:-1] and ends[-1] == flat.n_parameters

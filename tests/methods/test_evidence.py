@@ -7,11 +7,12 @@ import torch
 from tiny_libraries import pixels_support, texts_support
 from toy_suite import DOMAINS, draw_episode
 
-from smatter.route.evidence import Evidence, default_temperature, gather_evidence
 from smatter.compose.mixture import Mixture
 from smatter.errors import InvalidSettings, InvalidSupport
 from smatter.library.library import Library
 from smatter.live.mixture import LiveMixture
+from smatter.live.task import leave_one_out
+from smatter.route.evidence import Evidence, default_temperature, gather_evidence
 from smatter.tasks.support import Support
 
 
@@ -77,20 +78,20 @@ def test_no_finite_loss_is_an_error() -> None:
 def test_losses_are_those_of_the_frozen_sources(task) -> None:
     library, support = task
     live = LiveMixture(library)
-    rows = live.rows(support)
+    rows = leave_one_out(live, support)
     told = []
     evidence = gather_evidence(live, rows, progress=told.append)
     assert sum(told) == len(library.names) and evidence.sources == library.names
     for name, loss in zip(evidence.sources, evidence.losses, strict=True):
         live.network.use({tensor: library.tensor(name, tensor) for tensor in library.specs})
-        assert float(rows.loss(live.features(rows.inputs))) == pytest.approx(loss, rel=1e-6)
+        assert float(rows.losses(live.read(rows)).mean()) == pytest.approx(loss, rel=1e-6)
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_a_task_of_a_sources_domain_goes_to_that_source(toy, domain: str) -> None:
     live = LiveMixture(toy.library)
     for seed in range(3):
-        evidence = gather_evidence(live, live.rows(draw_episode(toy.domains, domain, seed).support))
+        evidence = gather_evidence(live, leave_one_out(live, draw_episode(toy.domains, domain, seed).support))
         weights = dict(zip(evidence.sources, evidence.weights, strict=True))
         assert evidence.best == domain and weights[domain] > 0.5
 
@@ -98,22 +99,22 @@ def test_a_task_of_a_sources_domain_goes_to_that_source(toy, domain: str) -> Non
 @pytest.mark.parametrize("topic", ["law", "food"])
 def test_texts_of_a_topic_go_to_the_network_that_knows_it(topics: Library, topic: str) -> None:
     live = LiveMixture(topics)
-    evidence = gather_evidence(live, live.rows(texts_support(topic)))
+    evidence = gather_evidence(live, leave_one_out(live, texts_support(topic)))
     assert evidence.best == topic and dict(zip(evidence.sources, evidence.weights, strict=True))[topic] > 0.5
 
 
 def test_order_of_examples_classes_and_sources_does_not_matter(vit_library: Library) -> None:
     support = pixels_support()
     live = LiveMixture(vit_library)
-    expected = gather_evidence(live, live.rows(support))
+    expected = gather_evidence(live, leave_one_out(live, support))
     order = torch.randperm(len(support), generator=torch.Generator().manual_seed(0))
     labels = [("c", "a", "b")[support.labels[index]] for index in order]
     shuffled = Support.of(support.inputs[order], labels)
-    again = gather_evidence(live, live.rows(shuffled))
+    again = gather_evidence(live, leave_one_out(live, shuffled))
     assert again.losses == pytest.approx(expected.losses, rel=1e-5)
     manifest = vit_library.manifest.model_copy(update={"sources": vit_library.manifest.sources[::-1]})
     backwards = LiveMixture(Library(vit_library.folder, manifest))
-    turned = gather_evidence(backwards, backwards.rows(support))
+    turned = gather_evidence(backwards, leave_one_out(backwards, support))
     assert dict(zip(turned.sources, turned.losses, strict=True)) == dict(
         zip(expected.sources, expected.losses, strict=True)
     )
@@ -124,9 +125,9 @@ def test_one_shot_classes_are_judged_by_views(task, n_shot: int) -> None:
     library, _ = task
     support = pixels_support(n_shot) if library.base.model_type == "vit" else texts_support("law", n_shot)
     live = LiveMixture(library)
-    rows = live.rows(support)
+    rows = leave_one_out(live, support)
     assert len(rows.labels) == len(support) * (8 if n_shot == 1 else 1)
-    first, second = gather_evidence(live, rows), gather_evidence(live, live.rows(support))
+    first, second = gather_evidence(live, rows), gather_evidence(live, leave_one_out(live, support))
     assert first == second and all(map(math.isfinite, first.losses))
 
 
@@ -135,16 +136,16 @@ def test_classes_of_one_and_of_many_examples_go_together(vit_library: Library, t
     kept = [0, 1, 2, 3, 4, 5, 6]
     support = Support.of(mixed.inputs[kept], [mixed.labels[index] for index in kept])
     live = LiveMixture(vit_library)
-    rows = live.rows(support)
+    rows = leave_one_out(live, support)
     assert len(rows.labels) == 6 + 8 and rows.labels.tolist() == [0] * 3 + [1] * 3 + [2] * 8
     assert math.isfinite(live.loss(rows))
     backwards = Support.of(mixed.inputs[kept[::-1]], [mixed.labels[index] for index in kept[::-1]])
-    assert live.loss(live.rows(backwards)) == pytest.approx(live.loss(rows), rel=1e-5)
+    assert live.loss(leave_one_out(live, backwards)) == pytest.approx(live.loss(rows), rel=1e-5)
     texts = Support.of(["law0a law0b", "filler1 law0c", "law1a filler2 filler3"], ["x", "x", "y"])
     live = LiveMixture(topics)
-    assert live.rows(texts).labels.tolist() == [0, 0] + [1] * 8
+    assert leave_one_out(live, texts).labels.tolist() == [0, 0] + [1] * 8
 
 
 def test_texts_for_a_network_of_images_are_refused(vit_library: Library) -> None:
     with pytest.raises(InvalidSupport, match="takes images"):
-        LiveMixture(vit_library).rows(texts_support("law"))
+        leave_one_out(LiveMixture(vit_library), texts_support("law"))

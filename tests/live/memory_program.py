@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from smatter.methods.solver import SolverSettings
-from smatter.adaptation.solver import solve_live
 from smatter.backbones.network import Network
 from smatter.compose.kernel import blend
 from smatter.library.library import open_library
 from smatter.live.mixture import LiveMixture
+from smatter.live.task import Task
+from smatter.methods.solver import SolverSettings, solver
 from smatter.tasks.support import Support
 
 
@@ -54,7 +54,7 @@ def main(folder: str) -> None:
     watcher = threading.Thread(target=watch)
     watcher.start()
     live = LiveMixture(library)
-    solve_live(live, live.rows(support), SolverSettings(n_steps=3, start="uniform", tolerance=0.0))
+    solver(live, Task.of(live, support), SolverSettings(n_steps=3, start="uniform", tolerance=0.0))
     done.set()
     watcher.join()
     print(most - before)

@@ -12,11 +12,10 @@ from smatter.live.episodes import prepared_support
 from smatter.live.mixture import LiveMixture
 from smatter.route.encode import encode
 from smatter.route.probe import draw_probe
-from smatter.settings import RouterSettings, Tying
 from smatter.route.store import TABLE, WEIGHTS, TrainedRouter, read_router, write_router
+from smatter.settings import MetaSettings, RouterSettings, Tying
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.suite import Suite
-from smatter.settings import MetaSettings
 from smatter.train.trainee import Trainee
 
 

@@ -9,21 +9,22 @@ from tiny_libraries import texts_support
 from toy_suite import SIZE, draw_episode
 
 import smatter
-from smatter.route.evidence import gather_evidence
-from smatter.methods.solver import SolverSettings
 from smatter.cli.main import main
 from smatter.errors import InvalidSupport
 from smatter.library.library import Library
 from smatter.live.mixture import LiveMixture
+from smatter.live.task import leave_one_out
+from smatter.route.evidence import gather_evidence
 from smatter.tasks.support import Support
 
 
 def test_adapting_by_evidence_recognises_new_pictures(toy) -> None:
     episode = draw_episode(toy.domains, "red", 3)
     adapted = smatter.adapt(toy.library, episode.support)
-    assert adapted.solution is None and adapted.evidence is not None
-    assert adapted.mixture.sources == adapted.evidence.mixture.sources
-    assert adapted.mixture.rows[0] == pytest.approx(adapted.evidence.mixture.rows[0], abs=1e-12)
+    evidence = adapted.fit.evidence
+    assert adapted.method == "evidence" and evidence is not None
+    assert adapted.mixture.sources == evidence.mixture.sources
+    assert adapted.mixture.rows[0] == pytest.approx(evidence.mixture.rows[0], abs=1e-12)
     found = adapted.predict(episode.queries)
     assert found.probabilities.shape == (len(episode.labels), 5)
     torch.testing.assert_close(found.probabilities.sum(dim=1), torch.ones(len(episode.labels)))
@@ -33,8 +34,8 @@ def test_adapting_by_evidence_recognises_new_pictures(toy) -> None:
 
 def test_adapting_by_the_solver_fits_no_worse(toy, tmp_path: Path) -> None:
     episode = draw_episode(toy.domains, "red+green", 3)
-    routed, solved = (smatter.adapt(toy.library, episode.support, settings=each) for each in (None, SolverSettings()))
-    assert solved.solution is not None and solved.loss <= routed.loss + 1e-6
+    routed, solved = smatter.adapt(toy.library, episode.support), smatter.solve_task(toy.library, episode.support)
+    assert solved.method == "solver" and solved.loss <= routed.loss + 1e-6
     solved.save(tmp_path / "task.safetensors")
     assert smatter.read_recipe(tmp_path / "task.safetensors").mixture == solved.mixture
 
@@ -74,7 +75,7 @@ def test_adapting_to_a_folder_of_pictures(toy, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["images", "texts"])
 def test_one_shot_tasks_work(toy, topics: Library, kind: str) -> None:
     if kind == "texts":
-        adapted = smatter.adapt(topics, texts_support("law", n_shot=1), settings=SolverSettings())
+        adapted = smatter.adapt(topics, texts_support("law", n_shot=1), "solver")
         assert adapted.predict(["law2a law2b filler0"]).names == ("law-2",)
         return
     episode = draw_episode(toy.domains, "red", 1, n_shot=1)
@@ -89,7 +90,8 @@ def test_other_views_are_a_matter_of_the_generator(toy) -> None:
     episode = draw_episode(toy.domains, "red", 1, n_shot=1)
     live = LiveMixture(toy.library)
     first, second = (
-        gather_evidence(live, live.rows(episode.support, torch.Generator().manual_seed(seed))) for seed in (1, 2)
+        gather_evidence(live, leave_one_out(live, episode.support, torch.Generator().manual_seed(seed)))
+        for seed in (1, 2)
     )
     assert first.losses != second.losses
 
