@@ -29,16 +29,15 @@ from scipy.stats import spearmanr
 from transformers.utils import logging
 
 from smatter.budget.latency import LatencyModel
-from smatter.settings import MeasureSettings
 from smatter.devices.measure import fit_and_calibrate, measure_profile, quality, time_stacks
 from smatter.devices.profile import Profile
-from smatter.units.numbering import REST
 from smatter.devices.stacks import Bench, Stack, make_bench
-from smatter.settings import DeviceSetting
 from smatter.devices.timing import Timed, time_cases
 from smatter.devices.unmeasured import micro_costs
 from smatter.runtime.deltas import OwnDeltas
 from smatter.runtime.packing import linear_terms
+from smatter.settings import DeviceSetting, MeasureSettings
+from smatter.units.numbering import REST
 
 NAME = "latency_model"
 RANKS = "vit, 1 thread, 8 rows, rank 16"
@@ -54,7 +53,9 @@ ELEMENTS = "vit", DeviceSetting(1, 2)
 MOST_PROFILES = 3
 
 
-def profiles_until_quiet(network: Network, setting: DeviceSetting, seconds: float, quantile: float = 0.5) -> list[Profile]:
+def profiles_until_quiet(
+    network: Network, setting: DeviceSetting, seconds: float, quantile: float = 0.5
+) -> list[Profile]:
     """Profiles: another, as they advise, where the last says that the machine was not quiet. All are reported."""
     found: list[Profile] = []
     while not found or (not found[-1].is_quiet and len(found) < MOST_PROFILES):

@@ -23,15 +23,15 @@ sys.path.insert(0, str(ROOT / "tests" / "adaptation"))
 
 import numpy as np
 import torch
+from smatter.adaptation.solver import solve_live
 from toy_suite import DOMAINS, Episode, add_noise_sources, draw_episode, make_checkpoints, make_library
 
 from smatter.adapted import Adapted
-from smatter.route.evidence import gather_evidence
-from smatter.methods.solver import SolverSettings
-from smatter.adaptation.solver import solve_live
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
 from smatter.live.mixture import LiveMixture
+from smatter.methods.solver import SolverSettings
+from smatter.route.evidence import gather_evidence
 from smatter.scores.intervals import mean_interval, paired_difference
 
 NAME = "network_solver"

@@ -23,21 +23,21 @@ from signs_tasks import KINDS, PACKAGES, Scores, by_draw, live, shared_out, task
 sys.path.insert(0, str(ROOT / "tools" / "sources"))
 
 from plan import SPECIALISTS
-
-from smatter.route.evidence import gather_evidence
 from smatter.adaptation.modes import ModeSettings, Routed, route_task
-from smatter.methods.solver import SolverSettings
 from smatter.adaptation.solver import solve_live
+
 from smatter.compose.mixture import Mixture
 from smatter.live.episodes import episode_queries, prepared_support
-from smatter.live.task import Task
-from smatter.live.objectives import Queries
 from smatter.live.mixture import LiveMixture
+from smatter.live.objectives import Queries
+from smatter.live.task import Task
+from smatter.methods.solver import SolverSettings
 from smatter.route.encode import encode
+from smatter.route.evidence import gather_evidence
 from smatter.scores.intervals import mean_interval, paired_difference
+from smatter.settings import MetaSettings
 from smatter.tasks.open import SHIPPED
 from smatter.tasks.support import Support
-from smatter.settings import MetaSettings
 
 NAME = "router"
 SETS = {kind: [f"{kind}-{shots}" for shots in (1, 2, 5)] for kind in KINDS}

@@ -19,10 +19,8 @@ from signs_tasks import KINDS, PACKAGES, Scores, by_draw, live, shared_out, task
 from smatter.live.episodes import episode_queries, prepared_support
 from smatter.live.task import Task
 from smatter.route.encode import encode
-from smatter.settings import RouterSettings
 from smatter.scores.intervals import mean_interval, paired_difference
-from smatter.settings import Imitation
-from smatter.settings import MetaSettings
+from smatter.settings import Imitation, MetaSettings, RouterSettings
 
 NAME = "router_choices"
 PLAIN = "moments, global, softmax"

@@ -21,23 +21,23 @@ from signs_tasks import KINDS, LIBRARY, PACKAGES, Scores, live, shared_out, task
 
 sys.path.insert(0, str(ROOT / "tests" / "adaptation"))
 
+from smatter.adaptation.modes import ModeSettings, route_task
+from smatter.adaptation.solver import solve_live
 from toy_suite import add_noise_sources
 
-from smatter.route.evidence import gather_evidence
-from smatter.adaptation.modes import ModeSettings, route_task
-from smatter.methods.solver import SolverSettings
-from smatter.adaptation.solver import solve_live
 from smatter.compose.mixture import Mixture
 from smatter.library.library import open_library
 from smatter.live.episodes import episode_queries, prepared_support
-from smatter.live.task import Task
 from smatter.live.mixture import LiveMixture
+from smatter.live.task import Task
+from smatter.methods.solver import SolverSettings
 from smatter.route.descriptor import N_MOMENTS
-from smatter.route.router import Router
-from smatter.settings import RouterSettings
-from smatter.route.store import TrainedRouter
 from smatter.route.encode import ClassStatistics
+from smatter.route.evidence import gather_evidence
+from smatter.route.router import Router
+from smatter.route.store import TrainedRouter
 from smatter.scores.intervals import mean_interval, paired_difference
+from smatter.settings import RouterSettings
 from smatter.tasks.open import SHIPPED
 from smatter.tasks.support import Support
 

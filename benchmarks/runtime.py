@@ -44,12 +44,11 @@ from smatter.backbones.network import Inputs
 from smatter.compose.recipe import Recipe
 from smatter.compose.residual import Residual
 from smatter.devices.choice import TaskLoad, choose_runtime
-from smatter.settings import MeasureSettings
 from smatter.devices.measure import measure_profile
-from smatter.settings import DeviceSetting
 from smatter.live.resident import Resident
 from smatter.runtime.merged import MergedRuntime
 from smatter.runtime.shared import SharedRuntime
+from smatter.settings import DeviceSetting, MeasureSettings
 
 NAME = "runtime"
 TASKS, FRACTIONS = (1, 4, 16, 64), (0.05, 0.1, 0.2, 0.5)

@@ -14,12 +14,12 @@ from smatter.backbones.network import Inputs
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
 from smatter.compose.residual import Residual
-from smatter.settings import MeasureSettings
 from smatter.devices.sample import sample_network
 from smatter.library.edit import init_library
 from smatter.library.library import Library, open_library
 from smatter.live.resident import Resident
 from smatter.runtime.shared import SharedRuntime
+from smatter.settings import MeasureSettings
 
 SIZES: dict[str, Callable[[], PreTrainedModel]] = {
     "vit": sample_network,

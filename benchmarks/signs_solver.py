@@ -13,13 +13,13 @@ import time
 import torch
 from common import Rows, machine, show, write_result
 from signs_tasks import KINDS, PACKAGES, Scores, live, shared_out, tasks
-
-from smatter.route.evidence import gather_evidence
-from smatter.methods.solver import SolverSettings
 from smatter.adaptation.solver import solve_live
+
 from smatter.compose.mixture import Mixture
 from smatter.live.episodes import episode_queries, prepared_support
 from smatter.live.problems import MixtureLoss
+from smatter.methods.solver import SolverSettings
+from smatter.route.evidence import gather_evidence
 from smatter.scores.intervals import mean_interval, paired_difference
 from smatter.solve.frank_wolfe import FrankWolfe, uniform
 from smatter.solve.loop import run

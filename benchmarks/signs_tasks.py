@@ -16,20 +16,20 @@ from common import COMMIT, PLAIN_PROCESS, ROOT, stage
 os.environ |= PLAIN_PROCESS
 
 import torch
+from smatter.adaptation.modes import ask
 from torch import Tensor
 
-from smatter.adaptation.modes import ask
 from smatter.library.library import open_library
 from smatter.live.mixture import LiveMixture
 from smatter.route.encode import Encoded, as_mixture
 from smatter.route.probe import draw_probe
 from smatter.route.store import TrainedRouter, read_router, write_router
+from smatter.settings import MetaSettings
 from smatter.tasks.lists import TaskList
 from smatter.tasks.open import SHIPPED, open_list, open_suite
 from smatter.tasks.shifts.wear import Worn
 from smatter.train.curriculum import make_curriculum
 from smatter.train.meta import train_router
-from smatter.settings import MetaSettings
 from smatter.train.trainee import Trainee
 
 LIBRARY = SHIPPED / "signs-library"

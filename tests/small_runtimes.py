@@ -95,9 +95,12 @@ def units(runtime: SharedRuntime) -> list[list[tuple[str, Any]]]:
     found = []
     for module, tensors in runtime.library.partition.modules.items():
         outside = {name: np.ones(runtime.specs[name].shape, bool) for name in tensors if name in places}
-        for group in runtime.groups.get(module, ()):
+        if module not in runtime.numbering.units:  # the network does not use it
+            continue
+        for group in runtime.numbering.units[module].groups:
             found.append([(part.tensor, part.index) for part in group.slices])
             for part in group.slices:
                 outside[part.tensor][part.index] = False
-        found.append([(name, mask) for name, mask in outside.items() if mask.any()])
+        if runtime.numbering.units[module].has_rest:
+            found.append([(name, mask) for name, mask in outside.items() if mask.any()])
     return found

@@ -97,6 +97,6 @@ def part(progress: Progress, share: float) -> Progress:
     """Progress of a piece of a longer work, each unit of which is this share of one unit of the whole."""
 
     def advance(amount: float, words: str = "", /) -> None:
-        progress(share * amount, words)
+        progress(share * amount, *([words] if words else []))
 
     return advance

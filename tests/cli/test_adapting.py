@@ -111,7 +111,7 @@ def test_an_existing_output_is_not_overwritten_by_accident(place: Path, capsys, 
     assert main(words) == 0
     before = path.stat().st_ino
     assert main(words) == 2 and "--replace" in capsys.readouterr().err
-    assert main([*words, "--replace", "--temperature", "5"]) == 0 and path.stat().st_ino != before
+    assert main([*words, "--replace", "--set", "temperature=5"]) == 0 and path.stat().st_ino != before
     (tmp_path / "mine.txt").write_text("mine")
     assert main([*words[:-1], str(tmp_path / "mine.txt"), "--replace"]) == 2
     assert (tmp_path / "mine.txt").read_text() == "mine"
@@ -125,8 +125,18 @@ def test_an_existing_output_is_not_overwritten_by_accident(place: Path, capsys, 
         (["adapt", "nowhere", "shots"], "library.json"),
         (["adapt", "shelf", "texts.csv"], "takes images"),
         (["adapt", "shelf", "one"], "no class folders"),
-        (["adapt", "shelf", "shots", "--temperature", "0"], "temperature"),
-        (["adapt", "shelf", "shots", "--temperature", "nan"], "temperature"),
+        (["adapt", "shelf", "shots", "--set", "temperature=0"], "temperature"),
+        (["adapt", "shelf", "shots", "--set", "temperature=nan"], "temperature"),
+        (["adapt", "shelf", "shots", "--set", "temperature=cold"], "give a number"),
+        (["adapt", "shelf", "shots", "--set", "temperatur=1"], "no setting 'temperatur', like 'temperature'"),
+        (["adapt", "shelf", "shots", "--set", "temperature"], "is not one NAME=VALUE"),
+        (["adapt", "shelf", "shots", "--set", "router=x"], "no setting 'router'"),
+        (["adapt", "shelf", "shots", "--method", "magic"], "use one of average, best_source"),
+        (["adapt", "shelf", "shots", "--method", "router"], "no router to ask"),
+        (["adapt", "shelf", "shots", "--method", "solver", "--router", "shelf"], "does not ask a router"),
+        (["adapt", "shelf", "shots", "--method", "refined", "--set", "tune=all"], "unknown tune"),
+        (["adapt", "shelf", "shots", "--method", "refined", "--set", "evidence=perhaps"], "give yes or no"),
+        (["adapt", "shelf", "shots", "--method", "task_arithmetic", "--set", "strengths=-1"], "0 or more"),
         (["solve", "shelf", "shots", "--elements", "3", "--modules", "1"], "drop one"),
         (["solve", "shelf", "shots", "--elements", "0"], "--elements"),
         (["solve", "shelf", "shots", "--steps", "-1"], "--steps"),

@@ -75,10 +75,14 @@ def family(request, tmp_path_factory) -> Family:
     return Family(name, library, texts_support("law") if name in TEXTUAL else pixels_support())
 
 
-@pytest.mark.parametrize("solve", [None, SolverSettings(n_steps=3, per_module=True)], ids=["evidence", "solver"])
+@pytest.mark.parametrize(
+    ("method", "settings"), [("evidence", None), ("solver", SolverSettings(n_steps=3, per_module=True))]
+)
 @pytest.mark.parametrize("head", HEADS)
-def test_a_task_is_adapted_to_and_its_recipe_rebuilds_it(family: Family, solve, head, tmp_path: Path) -> None:
-    adapted = smatter.adapt(family.library, family.support, settings=solve, head=head)
+def test_a_task_is_adapted_to_and_its_recipe_rebuilds_it(
+    family: Family, method: str, settings: SolverSettings | None, head, tmp_path: Path
+) -> None:
+    adapted = smatter.adapt(family.library, family.support, method, settings, head=head)
     found = adapted.predict(family.queries)
     n_classes = len(family.support.class_names)
     assert found.probabilities.shape == (len(family.queries), n_classes)

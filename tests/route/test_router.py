@@ -100,7 +100,7 @@ def test_every_parameter_learns() -> None:
 
 
 def test_unknown_settings_are_refused() -> None:
-    with pytest.raises(InvalidSettings, match="pooling 'mean': use one of moments"):
+    with pytest.raises(InvalidSettings, match="unknown pooling 'mean': use moments"):
         RouterSettings(pooling="mean")  # type: ignore[arg-type]
     with pytest.raises(InvalidSettings, match="width is 0: give 1 to 4096"):
         RouterSettings(width=0)

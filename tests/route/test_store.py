@@ -10,6 +10,7 @@ from smatter.errors import AlreadyExists, InvalidRouter, NotFound
 from smatter.library.library import Library
 from smatter.live.episodes import prepared_support
 from smatter.live.mixture import LiveMixture
+from smatter.live.task import leave_one_out
 from smatter.route.encode import encode
 from smatter.route.probe import draw_probe
 from smatter.route.store import TABLE, WEIGHTS, TrainedRouter, read_router, write_router
@@ -38,7 +39,7 @@ def test_what_is_read_routes_as_what_was_written(
     live = LiveMixture(tiny_library)
     after.check_fits(live)
     episode = Sampler(tiny_suite, SamplerSettings("router", n_way=(3, 3), n_shot=(2, 2), n_query=4)).episode(0)
-    encoded = encode(live, prepared_support(live, episode), tiny_library.names)
+    encoded = encode(live, leave_one_out(live, prepared_support(live, episode)), tiny_library.names)
     told = [
         each.router(encoded.statistics, each.describe(live, tiny_library.names), encoded.losses)
         for each in (before, after)

@@ -10,7 +10,6 @@ from transformers import BertConfig, BertModel
 import smatter
 from smatter.cli.main import main
 from smatter.library.edit import add_source, init_library
-from smatter.methods.solver import SolverSettings
 from smatter.tasks.open import open_suite
 from smatter.tasks.rows import raw_rows
 
@@ -57,16 +56,16 @@ def test_the_sample_is_small_says_its_licence_and_is_what_the_builder_writes() -
         assert len(domain.classes) == 12 and len(set(texts)) == len(texts) == 96
 
 
-@pytest.mark.parametrize("solve", [None, SolverSettings()], ids=["evidence", "solver"])
-def test_a_task_of_texts_goes_from_the_suite_to_predictions(library: Path, solve: bool) -> None:
+@pytest.mark.parametrize("method", ["evidence", "solver", "greedy_soup"])
+def test_a_task_of_texts_goes_from_the_suite_to_predictions(library: Path, method: str) -> None:
     settings = smatter.SamplerSettings("all", role="ood", n_way=(3, 3), n_shot=(3, 3), n_query=5)
     episode = smatter.Sampler(open_suite(SAMPLE), settings, seed=0).episode(0)
     support = smatter.support_of(episode)
     assert support.kind == "texts" and len(support) == 9
-    adapted = smatter.adapt(library, support, settings=solve)
+    adapted = smatter.adapt(library, support, method)
     predicted = adapted.predict(list(episode.query.inputs))
     assert len(predicted.names) == len(episode.query) and set(predicted.names) <= set(episode.class_names)
-    assert smatter.adapt(library, support, settings=solve).predict(list(episode.query.inputs)).names == predicted.names
+    assert smatter.adapt(library, support, method).predict(list(episode.query.inputs)).names == predicted.names
 
 
 def test_the_commands_take_it_too(library: Path, tmp_path: Path, capsys) -> None:

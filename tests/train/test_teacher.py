@@ -118,7 +118,15 @@ def test_weights_of_experts_unlike_their_teacher_have_a_price(tiny_library: Libr
     assert lesson.is_taught and lesson.teaching is None  # no task need be solved
     gates = experts.gates().detach()
     found = [
-        task_loss(live, trainee.flat, router, experts, gates, lesson, trainee.descriptors, Imitation(experts=price))
+        task_loss(
+            live,
+            router,
+            experts=experts,
+            gates=gates,
+            lesson=lesson,
+            descriptors=trainee.descriptors,
+            imitation=Imitation(experts=price),
+        )
         for price in (0.0, 3.0)
     ]
     routing = found[0].routing

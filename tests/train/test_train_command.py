@@ -39,7 +39,7 @@ def test_a_router_is_trained_and_used(tiny_library: Library, place: Path, tmp_pa
     assert [line["step"] for line in lines] == [1, 2, 2]
     assert main(["train", str(library), str(place / "suite"), "-o", str(router)]) == 2
     assert "--replace" in capsys.readouterr().err
-    routed = run(capsys, "adapt", library, place / "shots", "--router", router, "--no-evidence")
+    routed = run(capsys, "adapt", library, place / "shots", "--router", router, "--set", "evidence=no")
     assert sum(routed["weights"].values()) == pytest.approx(1) and routed["losses"] == {}
     assert sum(routed["likeness"].values()) == pytest.approx(1) and len(routed["experts"]) == 2
     page = tmp_path / "page.html"
@@ -52,16 +52,16 @@ def test_a_router_is_trained_and_used(tiny_library: Library, place: Path, tmp_pa
         (["--report", page], "exists already"),
         (["--report", foreign, "--replace"], "no page of Smatter's"),
         (["--report", tmp_path / "new", "-o", tmp_path / "new"], "two names"),
-        (["--report", tmp_path / "new.html", "--router", router, "--private", 1], "leave out --report or --private"),
+        (["--report", tmp_path / "new.html", "--router", router, "--method", "private"], "leave out --report"),
     ):
         assert main(["adapt", str(library), shots, *map(str, words)]) == 2
         assert message in capsys.readouterr().err
     assert foreign.read_text() == "<html>mine</html>" and not (tmp_path / "new.html").exists()
-    steps = ["--mode", "gradient-free", "--steps", 2, "--replace"]
-    run(capsys, "adapt", library, place / "shots", "--router", router, "--report", page, *steps)
-    assert "What refinement did" in page.read_text()
-    for mode in ("gradient-free", "gradient-based"):
-        refined = run(capsys, "adapt", library, place / "shots", "--router", router, "--mode", mode, "--steps", 2)
+    refine = [library, place / "shots", "--router", router, "--method", "refined"]
+    run(capsys, "adapt", *refine, "--report", page, "--replace")
+    assert "What the steps did" in page.read_text()
+    for tune in ("weights", "experts"):
+        refined = run(capsys, "adapt", *refine, "--set", f"tune={tune}", "--set", "n_steps=3")
         assert refined["steps"] and refined["steps"][-1] <= refined["steps"][0]
     assert main(["adapt", str(library), str(place / "shots"), "--router", str(router)]) == 0
     text = capsys.readouterr().out
@@ -73,7 +73,9 @@ def test_smat_is_trained_with_the_base_alone(tiny_library: Library, place: Path,
     told = run(capsys, "train", tiny_library.folder, place / "suite", "-o", tmp_path / "r", "--steps", 2, *options)
     assert told["settings"]["router"]["units"] == "elements" and told["settings"]["imitation"]["experts"] == 0.5
     assert read_router(tmp_path / "r").sources.keys() == {"s0"}
-    routed = run(capsys, "adapt", tiny_library.folder, place / "shots", "--router", tmp_path / "r", "--no-evidence")
+    routed = run(
+        capsys, "adapt", tiny_library.folder, place / "shots", "--router", tmp_path / "r", "--set", "evidence=no"
+    )
     assert all(weight > 0 for weight in routed["weights"].values())  # sources that came later take part
 
 
@@ -87,7 +89,7 @@ def test_smat_is_trained_with_the_base_alone(tiny_library: Library, place: Path,
         (["--distill", "weights=inf"], "finite"),
         (["--experts", "1", "--units", "components", "--rank", "4000"], "give a smaller --rank"),
         (["--shift", "worn:strength=3"], "it takes target, severity"),
-        (["--expert-share", "2", "--experts", "1"], "shares of experts"),
+        (["--expert-share", "2", "--experts", "1"], "expert_share is 2.0: give a share"),
         (["--pooling", "mean"], "pooling"),
     ],
 )

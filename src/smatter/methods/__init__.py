@@ -162,10 +162,11 @@ class Method(Generic[S]):
         Args:
             given: some of the settings.
         """
-        kinds = typing.get_type_hints(self.settings, {"TrainedRouter": object})
+        kinds = typing.get_type_hints(self.settings, localns={"TrainedRouter": object})
+        kinds.pop("router", None)  # an option of its own
         for name in given:
             if name not in kinds:
-                known = ", ".join(each for each in kinds if each != "router") or "none"
+                known = ", ".join(kinds) or "none"
                 hint = "".join(f", like {close!r}" for close in get_close_matches(name, kinds, 1))
                 raise InvalidSettings(f"the method {self.name} has no setting {name!r}{hint}: it has {known}")
         return self.settings(**{name: _parsed(name, value, kinds[name]) for name, value in given.items()})

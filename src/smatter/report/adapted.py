@@ -57,7 +57,7 @@ def _fit_parts(adapted: Adapted) -> list[str]:
             )
         )
     losses, path = fit.trace.losses, fit.trace.path
-    if len(losses) > 1:
+    if losses and path:
         series = {name: [point[index] for point in path] for index, name in enumerate(adapted.sources)}
         has_moved = len(set(path)) > 1
         chart = page.line_chart(series, range(len(path)), "step", "weight of each source") if has_moved else ""
