@@ -8,6 +8,7 @@ from typing import Any
 
 _HOMES = {
     "Library": "smatter.library.library",
+    "MetaSettings": "smatter.settings",
     "Mixture": "smatter.compose.mixture",
     "Plan": "smatter.compose.plan",
     "Recipe": "smatter.compose.recipe",
@@ -17,6 +18,8 @@ _HOMES = {
     "TaskList": "smatter.tasks.lists",
     "Residual": "smatter.compose.residual",
     "Arena": "smatter.compose.arena",
+    "DeviceSetting": "smatter.settings",
+    "MeasureSettings": "smatter.settings",
     "MergedRuntime": "smatter.runtime.merged",
     "RankComponents": "smatter.runtime.units",
     "SharedRuntime": "smatter.runtime.shared",
@@ -31,6 +34,7 @@ _HOMES = {
     "choose_runtime": "smatter.devices.choice",
     "export": "smatter.library.export",
     "init_library": "smatter.library.edit",
+    "measure_profile": "smatter.devices.measure",
     "open_library": "smatter.library.library",
     "open_suite": "smatter.tasks.open",
     "read_list": "smatter.tasks.lists",
@@ -41,6 +45,7 @@ _HOMES = {
     "remove_source": "smatter.library.edit",
     "solve_task": "smatter.pipeline",
     "support_of": "smatter.tasks.export",
+    "train_router": "smatter.train.router",
     "write_list": "smatter.tasks.lists",
     "write_recipe": "smatter.library.recipes",
 }

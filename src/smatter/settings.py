@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from smatter.errors import InvalidSettings
@@ -21,6 +22,8 @@ HeadName = Literal["prototype", "ridge", "logistic", "linear"]
 """How classes are told apart: by a head fitted to the examples' features, or `linear`, the checkpoints' own."""
 
 DeviceDtype = Literal["F32", "BF16"]
+ProfileMethod = Literal["stacks", "micro-benchmarks", "bytes"]
+"""Time whole networks; operators alone, which is quicker and worse; or count bytes."""
 
 
 def check_choices(settings: object, **choices: Any) -> None:
@@ -263,3 +266,45 @@ class MeasureSettings:
                 f"{self.n_calibrated} stacks give no bound that fails with probability {self.delta:g}: "
                 f"take a delta of {least:.2g} or more"
             )
+
+
+@dataclass(frozen=True)
+class ProfileSettings:
+    """Where the figures of a profile come from.
+
+    Args:
+        method: what is measured.
+        table: a JSON file with your own costs, to be taken instead.
+        earlier: a profile to adjust to this device and setting.
+        points: networks to time for that; 24 by default.
+        margin: do not measure for that: everything is slower by this factor.
+        quantile: of the times, that a bound is for; 0.5, or as in the earlier profile, by default.
+        delta: how likely a new network may exceed its bound; 0.1, or as in the earlier profile, by default.
+        seconds: about how long to measure.
+    """
+
+    method: ProfileMethod = "stacks"
+    table: Path | None = None
+    earlier: Path | None = None
+    points: int | None = None
+    margin: float | None = None
+    quantile: float | None = None
+    delta: float | None = None
+    seconds: float = 100.0
+
+    def __post_init__(self) -> None:
+        check_choices(self, method=ProfileMethod)
+        if self.earlier is None and not (self.margin is None and self.points is None):
+            raise InvalidSettings("a margin or points are for an old profile: name it with --from")
+        if self.earlier is not None and (self.table is not None or self.method != "stacks"):
+            raise InvalidSettings("--from adjusts what is in the old profile: leave out --method and --table")
+        if self.table is not None and self.method != "stacks":
+            raise InvalidSettings("a table says what everything costs: leave out --method")
+        if self.margin is not None and not (self.quantile is None and self.delta is None and self.points is None):
+            raise InvalidSettings("with a margin nothing is measured: leave out --quantile, --delta and --points")
+
+    def measured(self, like: MeasureSettings) -> MeasureSettings:
+        """How much is measured, with what is not said taken from other settings."""
+        quantile = like.quantile if self.quantile is None else self.quantile
+        delta = like.delta if self.delta is None else self.delta
+        return MeasureSettings(seconds=self.seconds, quantile=quantile, delta=delta)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from smatter.budget.latency import KNOTS, LatencyModel, ModuleCost, conformal_factor, fit_costs
+from smatter.budget.latency import KNOTS, LatencyModel, ModuleCost, conformal_factor, fit_costs, unbent
 from smatter.errors import InvalidProfile
 
 KINDS = {f"{layer}.{kind}": kind for layer in range(4) for kind in ("attention", "mlp")}
@@ -158,3 +158,8 @@ def test_strange_configurations_are_refused() -> None:
         model.relative({"0.mlp": 1.5})
     with pytest.raises(InvalidProfile, match="none negative"):
         ModuleCost(-0.1, (0.0,) * 4)
+
+
+def test_noise_below_the_base_is_no_number_and_no_warning() -> None:
+    found = unbent(np.array([0.5, -0.9]), 0.4)
+    assert np.isfinite(found[0]) and np.isnan(found[1])

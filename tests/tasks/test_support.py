@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+from smatter.backbones.images import open_image
 from smatter.errors import InvalidSupport, NotFound, SmatterError
 from smatter.tasks import support as support_module
 from smatter.tasks.support import Support, read_support
@@ -144,7 +145,8 @@ MISTAKES: dict[str, tuple[Callable[[Path], Path], str]] = {
 def test_bad_files_are_refused_in_one_line(tmp_path: Path, mistake: str) -> None:
     make, message = MISTAKES[mistake]
     with pytest.raises((InvalidSupport, NotFound), match=message) as caught:
-        read_support(make(tmp_path))
+        for given in read_support(make(tmp_path)).inputs:
+            open_image(given)  # what only its pixels tell is found when they are decoded
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
 
 

@@ -17,7 +17,7 @@ from smatter.tasks.splits import Split
 from smatter.tasks.suite import Suite
 from smatter.train.curriculum import Curriculum, Series
 from smatter.train.lessons import Lesson, Timetable
-from smatter.train.meta import LOG, STATE, train_router
+from smatter.train.meta import LOG, STATE, meta_train
 from smatter.train.trainee import MetaStep, Trainee, Validation
 
 SETTINGS = MetaSettings(RouterSettings(width=8, n_experts=2), n_steps=6, n_tasks=2, delta_rate=1e-2, validate_every=2)
@@ -50,7 +50,7 @@ def test_a_run_that_was_killed_goes_on_to_the_bit(
 ) -> None:
     whole: list[Told] = []
     first = trainee(tiny_library, tiny_suite)
-    outcome = train_router(first, curriculum(tiny_suite), tmp_path / "whole", 2, watch=whole.append)
+    outcome = meta_train(first, curriculum(tiny_suite), tmp_path / "whole", 2, watch=whole.append)
 
     class Killed(Exception):
         pass
@@ -61,10 +61,10 @@ def test_a_run_that_was_killed_goes_on_to_the_bit(
 
     folder = tmp_path / "parts"
     with pytest.raises(Killed):
-        train_router(trainee(tiny_library, tiny_suite), curriculum(tiny_suite), folder, 2, watch=killed_after)
+        meta_train(trainee(tiny_library, tiny_suite), curriculum(tiny_suite), folder, 2, watch=killed_after)
     parts: list[Told] = []
     last = trainee(tiny_library, tiny_suite)
-    assert train_router(last, curriculum(tiny_suite), folder, 2, 1, parts.append) == outcome  # by another process, too
+    assert meta_train(last, curriculum(tiny_suite), folder, 2, 1, parts.append) == outcome  # by another process, too
     kept = last_step // 2 * 2
     assert parts == [told for told in whole if told.step > kept]
     assert (folder / LOG).read_bytes() == (tmp_path / "whole" / LOG).read_bytes()
@@ -74,19 +74,19 @@ def test_a_run_that_was_killed_goes_on_to_the_bit(
 
 def test_another_run_is_not_gone_on_with(tiny_library: Library, tiny_suite: Suite, tmp_path: Path) -> None:
     settings = replace(SETTINGS, n_steps=1)
-    train_router(trainee(tiny_library, tiny_suite, settings), curriculum(tiny_suite), tmp_path)
+    meta_train(trainee(tiny_library, tiny_suite, settings), curriculum(tiny_suite), tmp_path)
     before = (tmp_path / STATE).read_bytes()
     with pytest.raises(InvalidSettings, match="another training"):
-        train_router(trainee(tiny_library, tiny_suite, replace(settings, seed=1)), curriculum(tiny_suite), tmp_path)
+        meta_train(trainee(tiny_library, tiny_suite, replace(settings, seed=1)), curriculum(tiny_suite), tmp_path)
     other_probe = Trainee(LiveMixture(tiny_library), draw_probe(tiny_suite, split="source"), settings)
     with pytest.raises(InvalidSettings, match="another training"):
-        train_router(other_probe, curriculum(tiny_suite), tmp_path)
+        meta_train(other_probe, curriculum(tiny_suite), tmp_path)
     assert (tmp_path / STATE).read_bytes() == before
 
 
 def test_a_limit_on_sources_can_be_trained_with(tiny_library: Library, tiny_suite: Suite) -> None:
     settings = replace(SETTINGS, router=RouterSettings(width=8, max_sources=2), entropy=0.1)
-    outcome = train_router(trainee(tiny_library, tiny_suite, settings), curriculum(tiny_suite))
+    outcome = meta_train(trainee(tiny_library, tiny_suite, settings), curriculum(tiny_suite))
     assert outcome.n_steps == 6 and outcome.validation is not None
 
 
@@ -103,7 +103,7 @@ def test_training_ends_when_validation_gets_no_better_and_keeps_the_best(
         return Validation(step, loss, loss, 0.5, 0.5)
 
     monkeypatch.setattr(learner, "validate", validate)
-    outcome = train_router(learner, curriculum(tiny_suite), tmp_path)
+    outcome = meta_train(learner, curriculum(tiny_suite), tmp_path)
     assert (tmp_path / STATE).exists() and len((tmp_path / LOG).read_text().splitlines()) == 10
     assert outcome.n_steps == 5 and outcome.validation == Validation(2, 1.0, 1.0, 0.5, 0.5)
     assert torch.equal(learner.router.sharpness, seen[1]) and not torch.equal(seen[1], seen[-1])

@@ -28,7 +28,7 @@ from smatter.tasks.suite import Suite
 from smatter.tasks.support import Support
 from smatter.train.curriculum import make_curriculum
 from smatter.train.lessons import Timetable
-from smatter.train.meta import train_router
+from smatter.train.meta import meta_train
 from smatter.train.trainee import Trainee
 
 SHARE = 0.1
@@ -49,7 +49,7 @@ def make_trainee(library: Library, suite: Suite, units: str = "elements", share:
 @pytest.fixture(scope="module")
 def smat(base_alone: Library, tiny_suite: Suite) -> TrainedRouter:
     trainee = make_trainee(base_alone, tiny_suite)
-    train_router(trainee, make_curriculum(tiny_suite, variants=(Inverted(target="both"),), n_validation=1))
+    meta_train(trainee, make_curriculum(tiny_suite, variants=(Inverted(target="both"),), n_validation=1))
     return trainee.finish({})
 
 

@@ -20,7 +20,7 @@ from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.suite import Suite
 from smatter.train.curriculum import Curriculum, Series
 from smatter.train.lessons import Lesson, Timetable
-from smatter.train.meta import SOLVED, train_router
+from smatter.train.meta import SOLVED, meta_train
 from smatter.train.objective import task_loss
 from smatter.train.teacher import FLOOR, Teacher, better_experts, distillation
 from smatter.train.trainee import MetaStep, Trainee
@@ -150,7 +150,7 @@ def test_a_router_learns_from_its_teacher(
     trainee = Trainee(LiveMixture(tiny_library), draw_probe(tiny_suite), settings)
     curriculum = Curriculum((Series(tasks(tiny_suite), 1.0),))
     told: list[MetaStep] = []
-    train_router(trainee, curriculum, tmp_path, watch=told.append)  # type: ignore[arg-type]
+    meta_train(trainee, curriculum, tmp_path, watch=told.append)  # type: ignore[arg-type]
     assert len(list((tmp_path / SOLVED).iterdir())) == 24
     lessons = timetable(tiny_suite, tmp_path).lessons(trainee.live, 0)
     before, after = (
@@ -159,7 +159,7 @@ def test_a_router_learns_from_its_teacher(
     )
     assert after < before and len(told) == 12
     with pytest.raises(InvalidSettings, match="folder"):
-        train_router(trainee, curriculum)
+        meta_train(trainee, curriculum)
 
 
 @pytest.mark.parametrize("change", [{"weights": -1.0}, {"predictions": 2.0}, {"temperature": 0.0}])

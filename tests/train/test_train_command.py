@@ -84,7 +84,7 @@ def test_smat_is_trained_with_the_base_alone(tiny_library: Library, place: Path,
     [
         (["--source", "s9"], "no source is named 's9'"),
         (["--distill", "alpha=1"], "weights=0.5, experts=0.5 or predictions=0.3"),
-        (["--distill", "weights"], "is not WHAT=PRICE"),
+        (["--distill", "weights"], "is not one NAME=VALUE"),
         (["--distill", "experts=1"], "no experts to distil"),
         (["--distill", "weights=inf"], "finite"),
         (["--experts", "1", "--units", "components", "--rank", "4000"], "give a smaller --rank"),

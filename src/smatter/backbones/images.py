@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,9 +33,24 @@ _RESIZED_BY_PREPROCESSOR = frozenset({"convnext", "convnextv2"})
 
 def open_image(path: Path) -> Image:
     """Decode a PNG, JPEG, WebP or BMP file of at most 64 megapixels; anything else is refused in one line."""
+    with _opened(path) as image:
+        from PIL.ImageOps import exif_transpose
+
+        image.load()
+        return exif_transpose(image)
+
+
+def check_image(path: Path) -> None:
+    """Refuse a file whose first bytes say that `open_image` would; its pixels are not decoded."""
+    with _opened(path):
+        pass
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Image]:
+    """A picture whose size and format are known; whatever goes wrong with it is told in one line."""
     try:
         import PIL.Image
-        import PIL.ImageOps
     except ImportError:
         raise MissingExtra("images need Pillow: pip install pillow") from None
     try:
@@ -48,8 +64,7 @@ def open_image(path: Path) -> Image:
                     raise InvalidSupport(
                         f"{path} has {image.width} x {image.height} pixels, above 64 megapixels; give a smaller image"
                     )
-                image.load()
-                return PIL.ImageOps.exif_transpose(image)
+                yield image
     except InvalidSupport:
         raise
     except FileNotFoundError:

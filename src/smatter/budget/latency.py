@@ -147,7 +147,8 @@ def unbent(extra: Floats, bend: float) -> Floats:
     array([0.5, 2. ])
     """
     if bend > 0:
-        return np.asarray((np.sqrt(1 + 4 * bend * extra) - 1) / (2 * bend))
+        with np.errstate(invalid="ignore"):  # noise can make a network seem faster than its base
+            return np.asarray((np.sqrt(1 + 4 * bend * extra) - 1) / (2 * bend))
     left = 1 + bend * extra
     return np.where(left > 0, extra / np.maximum(left, 1e-12), np.inf)
 

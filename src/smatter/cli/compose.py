@@ -17,35 +17,43 @@ if TYPE_CHECKING:
 Product = Literal["folder", "recipe", "mergekit"]
 MERGEKIT_SUFFIXES = (".yaml", ".yml")
 
+Folder = Annotated[Path, typer.Argument(metavar="LIB", help="The library's folder.")]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A=.7,B=.3", help="Weights on the simplex, or a .json file: {source: weight}, or that per module."
+    ),
+]
+Arithmetic = Annotated[
+    str | None,
+    typer.Option(metavar="A=1,B=.5", help="Extrapolate: base + scale * the sum of these shares of task vectors."),
+]
+Scale = Annotated[float, typer.Option(help="Factor of all task vectors, with --task-arithmetic.")]
+RecipeFile = Annotated[
+    Path | None,
+    typer.Option("--recipe", metavar="FILE", help="A recipe (.safetensors), or a mergekit merge (.yaml)."),
+]
+Output = Annotated[
+    Path | None, typer.Option("-o", "--output", metavar="OUT", help="Where to; without it the plan is printed.")
+]
+As = Annotated[Product, typer.Option("--as", help="Write a Hugging Face folder, a recipe file, or a mergekit YAML.")]
+Threads = Annotated[int, typer.Option(min=1, max=256, help="Workers; the result does not depend on it.")]
+Replace = Annotated[bool, typer.Option("--replace", help="Exchange an existing OUT folder in one step.")]
+
 
 def compose(
-    folder: Annotated[Path, typer.Argument(metavar="LIB", help="The library's folder.")],
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A=.7,B=.3", help="Weights on the simplex, or a .json file: {source: weight}, or that per module."
-        ),
-    ] = None,
-    task_arithmetic: Annotated[
-        str | None,
-        typer.Option(metavar="A=1,B=.5", help="Extrapolate: base + scale * the sum of these shares of task vectors."),
-    ] = None,
-    scale: Annotated[float, typer.Option(help="With --task-arithmetic.")] = 1.0,
-    recipe: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A recipe (.safetensors), or a mergekit merge (.yaml).")
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="OUT", help="Where to; without it the plan is printed.")
-    ] = None,
-    product: Annotated[
-        Product, typer.Option("--as", help="Write a Hugging Face folder, a recipe file, or a mergekit YAML.")
-    ] = "folder",
-    threads: Annotated[int, typer.Option(min=1, max=256, help="Workers; the result does not depend on it.")] = 1,
-    replace: Annotated[bool, typer.Option("--replace", help="Exchange an existing OUT folder in one step.")] = False,
+    folder: Folder,
+    weights: Weights = None,
+    task_arithmetic: Arithmetic = None,
+    scale: Scale = 1.0,
+    recipe: RecipeFile = None,
+    output: Output = None,
+    product: As = "folder",
+    threads: Threads = 1,
+    replace: Replace = False,
     as_json: Json = False,
 ) -> None:
     """Mix the sources of a library into one checkpoint."""
-    from smatter.compose.recipe import Recipe
     from smatter.library.library import open_library
 
     library = open_library(folder)
@@ -57,23 +65,24 @@ def compose(
     with progress_bar("checking files", sum(library.manifest.source(name).n_bytes for name in needed)) as progress:
         library.verify(tuple(needed), progress)
     if output is None:
-        data: dict[str, Any] = {
-            "n_bytes": plan.n_bytes,
-            "n_bytes_read": plan.n_bytes_read,
-            "modules": {
-                step.module: {term.source: term.weight for term in step.terms}
-                for step in plan.steps
-                if step.spec.is_floating
-            },
-        }
-        show(data, as_json, lambda: print(plan))
+        show(plan.to_dict(), as_json, lambda: print(plan))
         return
+    _write(library, what, plan.n_bytes, output, product, threads=threads, replace=replace)
+    size = sum(file.stat().st_size for file in output.rglob("*")) if output.is_dir() else output.stat().st_size
+    data = {"output": str(output), "as": product, "n_bytes": size}
+    show(data, as_json, lambda: print(f"wrote {output} ({product}, {human_size(size)})"))
+
+
+def _write(
+    library: "Library", what: "Mixture | Recipe", n_bytes: int, output: Path, product: Product, **options: Any
+) -> None:
     if product == "folder":
         from smatter.library.export import export
 
-        with progress_bar("composing", plan.n_bytes) as progress:
-            export(library, what, output, threads, replace, progress)
+        with progress_bar("composing", n_bytes) as progress:
+            export(library, what, output, progress=progress, **options)
     elif product == "recipe":
+        from smatter.compose.recipe import Recipe
         from smatter.library.recipes import write_recipe
 
         write_recipe(output, what if isinstance(what, Recipe) else library.recipe(what))
@@ -82,9 +91,6 @@ def compose(
         from smatter.library.mergekit import write_merge
 
         write_file(output, write_merge(library, what).encode())
-    size = sum(file.stat().st_size for file in output.rglob("*")) if output.is_dir() else output.stat().st_size
-    data = {"output": str(output), "as": product, "n_bytes": size}
-    show(data, as_json, lambda: print(f"wrote {output} ({product}, {human_size(size)})"))
 
 
 def _check_output(output: Path, product: Product) -> None:

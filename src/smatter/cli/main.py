@@ -3,9 +3,11 @@
 import io
 import sys
 import traceback
+from typing import Annotated
 
 import typer
 
+from smatter import __version__
 from smatter.cli import adapt, compose, demo, library, profile, suite, train
 from smatter.errors import SmatterError
 
@@ -15,6 +17,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(library.app, name="library")
 app.command("compose")(compose.compose)
@@ -27,8 +30,18 @@ app.command("profile")(profile.profile)
 app.command("demo")(demo.demo)
 
 
+def _tell_version(asked: bool) -> None:
+    if asked:
+        print(f"smatter {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _root() -> None:
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
     """Every command takes --json for machines and --debug for a traceback."""
 
 

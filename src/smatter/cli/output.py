@@ -53,7 +53,7 @@ def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
     for text in texts or ():
         name, separator, value = text.partition("=")
         if not separator or not name.strip() or name.strip() in found:
-            raise InvalidSettings(f"{option} {text[:80]} is not one NAME=VALUE: write {option} n_steps=5")
+            raise InvalidSettings(f"{option} {text[:80]} is not one NAME=VALUE: write NAME=VALUE, each name once")
         found[name.strip()] = value.strip()
     return found
 

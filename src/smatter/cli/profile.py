@@ -1,73 +1,97 @@
 """`smatter profile`: what a forward pass takes on this device, whatever groups are active."""
 
-import contextlib
 import sys
-import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from smatter.cli.output import Json, check_new_file, progress_bar, show, table
 from smatter.cli.suite import Replace
 from smatter.errors import InvalidSettings
+from smatter.settings import DeviceDtype, DeviceSetting, ProfileMethod, ProfileSettings
 
 if TYPE_CHECKING:
     from smatter.devices.profile import Profile
-    from smatter.library.library import Library
-    from smatter.settings import DeviceSetting, MeasureSettings
+
+Folder = Annotated[
+    Path | None,
+    typer.Argument(metavar="[LIB]", help="The library's folder; a small random ViT without.", show_default=False),
+]
+Output = Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Where the profile is written.")]
+Threads = Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="Threads of a forward pass.")]
+Batch = Annotated[int, typer.Option(metavar="N", min=1, max=4096, help="Rows of a forward pass.")]
+Dtype = Annotated[DeviceDtype, typer.Option(help="Of weights and computing.")]
+Length = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, max=100_000, help="Tokens (32), or a picture's side (the network's own)."),
+]
+Rank = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, max=4096, help="Units are N rank components of each operator, not groups."),
+]
+Quantile = Annotated[
+    float | None, typer.Option(metavar="Q", help="Quantile of the times that a bound is for; 0.5, or as in --from.")
+]
+Delta = Annotated[float | None, typer.Option(metavar="SHARE", help="How often a bound may fail; 0.1, or as in --from.")]
+Seconds = Annotated[
+    float, typer.Option(metavar="S", min=1, help="About how long to measure; at least 4 runs of 230 networks.")
+]
+How = Annotated[
+    ProfileMethod,
+    typer.Option("--method", help="Time whole networks; operators alone, which is quicker and worse; or count bytes."),
+]
+Table = Annotated[
+    Path | None, typer.Option("--table", metavar="JSON", help="Take costs from your own table, in its unit.")
+]
+Earlier = Annotated[
+    Path | None, typer.Option("--from", metavar="FILE", help="Adjust this profile to this device and setting.")
+]
+Points = Annotated[int | None, typer.Option(metavar="N", min=8, max=1000, help="With --from: networks to measure; 24.")]
+Margin = Annotated[
+    float | None,
+    typer.Option(metavar="FACTOR", help="With --from: do not measure; everything is slower by this factor."),
+]
+Page = Annotated[Path | None, typer.Option("--report", metavar="PAGE", help="Write an HTML page with pictures too.")]
 
 
 def profile(
-    folder: Annotated[
-        Path | None,
-        typer.Argument(metavar="[LIB]", help="The library's folder; a small random ViT without.", show_default=False),
-    ] = None,
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Where to write.")] = Path(
-        "profile.json"
-    ),
-    threads: Annotated[int, typer.Option(metavar="N", min=1, max=1024, help="Threads of a forward pass.")] = 1,
-    batch: Annotated[int, typer.Option(metavar="N", min=1, max=4096, help="Rows of a forward pass.")] = 8,
-    dtype: Annotated[Literal["F32", "BF16"], typer.Option(help="Of weights and computing.")] = "F32",
-    length: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, max=100_000, help="Tokens (32), or a picture's side (the network's own)."),
-    ] = None,
-    rank: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, max=4096, help="Units are N rank components of each operator, not groups."),
-    ] = None,
-    quantile: Annotated[
-        float | None, typer.Option(metavar="Q", help="Of the times, that a bound is for; 0.5, or as in --from.")
-    ] = None,
-    delta: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="How often a bound may fail; 0.1, or as in --from.")
-    ] = None,
-    seconds: Annotated[
-        float, typer.Option(metavar="S", min=1, help="How long to measure, about; never below 4 runs of 230 networks.")
-    ] = 100.0,
-    method: Annotated[
-        Literal["stacks", "micro-benchmarks", "bytes"],
-        typer.Option(help="Time whole networks; operators alone, which is quicker and worse; or count bytes."),
-    ] = "stacks",
-    costs: Annotated[
-        Path | None, typer.Option("--table", metavar="JSON", help="Take costs from your own table, in its unit.")
-    ] = None,
-    old: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="Adjust this profile to where you are now.")
-    ] = None,
-    points: Annotated[
-        int | None, typer.Option(metavar="N", min=8, max=1000, help="Networks to measure for that; 24.")
-    ] = None,
-    margin: Annotated[
-        float | None, typer.Option(metavar="FACTOR", help="Do not measure for that: everything slower by so much.")
-    ] = None,
-    report: Annotated[Path | None, typer.Option(metavar="PAGE", help="Write an HTML page with pictures too.")] = None,
+    folder: Folder = None,
+    output: Output = Path("profile.json"),
+    threads: Threads = 1,
+    batch: Batch = 8,
+    dtype: Dtype = "F32",
+    length: Length = None,
+    rank: Rank = None,
+    quantile: Quantile = None,
+    delta: Delta = None,
+    seconds: Seconds = 100.0,
+    method: How = "stacks",
+    costs: Table = None,
+    earlier: Earlier = None,
+    points: Points = None,
+    margin: Margin = None,
+    report: Page = None,
     replace: Replace = False,
     as_json: Json = False,
 ) -> None:
     """Measure this device: what active groups cost, and a bound that holds."""
-    from smatter.devices.profile import is_profile, read_profile, write_profile
+    setting = DeviceSetting(threads, batch, dtype, length, rank)
+    settings = ProfileSettings(
+        method, costs, earlier=earlier, points=points, margin=margin, quantile=quantile, delta=delta, seconds=seconds
+    )
+    _check_places(output, report, replace)
+    found = _made(folder, setting, settings)
+    _write(output, report, found)
+    data = {"output": str(output), "report": report and str(report), **found.model_dump(by_alias=True)}
+    show(data, as_json, lambda: _tell(output, report, found))
+    if found.method == "stacks" and not found.is_quiet and margin is None:
+        _warn(found)
+
+
+def _check_places(output: Path, report: Path | None, replace: bool) -> None:
+    """Refuse places for profile and page that are taken, before any work."""
+    from smatter.devices.profile import is_profile
     from smatter.report.page import is_page
 
     check_new_file(output, replace, lambda: is_profile(output), "profile")
@@ -75,95 +99,43 @@ def profile(
         if report.resolve() == output.resolve():
             raise InvalidSettings(f"profile and page cannot both be {report}: give two names")
         check_new_file(report, replace, lambda: is_page(report), "page of Smatter's")
-    if old is None and not (margin is None and points is None):
-        raise InvalidSettings("a margin or points are for an old profile: name it with --from")
-    if old is not None and (costs is not None or method != "stacks"):
-        raise InvalidSettings("--from adjusts what is in the old profile: leave out --method and --table")
-    if costs is not None and method != "stacks":
-        raise InvalidSettings("a table says what everything costs: leave out --method")
-    if margin is not None and not (quantile is None and delta is None and points is None):
-        raise InvalidSettings("with a margin nothing is measured: leave out --quantile, --delta and --points")
-    earlier = None if old is None else read_profile(old)
-    if earlier is not None:
-        earlier.check_is_time()
+
+
+def _made(folder: Path | None, setting: DeviceSetting, settings: ProfileSettings) -> "Profile":
+    from smatter.devices.profile import read_profile
+    from smatter.library.library import open_library
+
+    library = None if folder is None else open_library(folder)
+    if settings.earlier is not None:
+        read_profile(settings.earlier).check_is_time()
 
     from transformers.utils import logging
 
-    from smatter.files.writing import write_file
-    from smatter.library.library import open_library
-    from smatter.report.profiled import profile_page
-    from smatter.settings import DeviceSetting, MeasureSettings
+    from smatter.devices.make import make_profile
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    setting, like = DeviceSetting(threads, batch, dtype, length, rank), earlier or MeasureSettings()
-    settings = MeasureSettings(
-        seconds=seconds,
-        quantile=like.quantile if quantile is None else quantile,
-        delta=like.delta if delta is None else delta,
-    )
-    with contextlib.ExitStack() as stack:
-        if folder is None:
-            from smatter.devices.sample import make_sample_library
+    with progress_bar("measuring", 1, "share") as progress:
+        return make_profile(library, setting, settings, progress)
 
-            library = make_sample_library(Path(stack.enter_context(tempfile.TemporaryDirectory())))
-        else:
-            library = open_library(folder)
-        if earlier is not None:
-            found = _adjusted(library, setting, settings, earlier, points or 24, margin)
-        elif costs is not None or method != "stacks":
-            found = _unmeasured(library, setting, settings, method, costs)
-        else:
-            found = _measured(library, setting, settings)
+
+def _write(output: Path, report: Path | None, found: "Profile") -> None:
+    from smatter.devices.profile import write_profile
+    from smatter.files.writing import write_file
+    from smatter.report.profiled import profile_page
+
     page = profile_page(found)
     write_profile(output, found)
     if report is not None:
         write_file(report, page.encode())
-    data = {"output": str(output), "report": None if report is None else str(report), **found.model_dump(by_alias=True)}
-    show(data, as_json, lambda: _tell(output, report, found))
-    if found.method == "stacks" and not found.is_quiet and margin is None:
-        print(
-            f"smatter: the machine was not quiet (others used {found.others or 0:.1f} of its processors), so the bound "
-            f"is {found.wider_by - 1:.0%} wider; measure again when it is idle",
-            file=sys.stderr,
-        )
 
 
-def _measured(library: "Library", setting: "DeviceSetting", settings: "MeasureSettings") -> "Profile":
-    from smatter.devices.measure import measure_profile
-
-    with progress_bar("measuring", 1, "share") as advance:
-        return measure_profile(library, setting, settings, advance)
-
-
-def _unmeasured(
-    library: "Library", setting: "DeviceSetting", settings: "MeasureSettings", method: str, costs: Path | None
-) -> "Profile":
-    from smatter.devices.stacks import make_bench
-    from smatter.devices.unmeasured import counted_profile, micro_profile, table_profile
-
-    bench = make_bench(library, setting)
-    if costs is not None:
-        return table_profile(costs, bench)
-    return counted_profile(bench) if method == "bytes" else micro_profile(bench, settings.delta)
-
-
-def _adjusted(
-    library: "Library",
-    setting: "DeviceSetting",
-    settings: "MeasureSettings",
-    earlier: "Profile",
-    points: int,
-    margin: float | None,
-) -> "Profile":
-    from smatter.devices.measure import correct_profile
-    from smatter.devices.stacks import make_bench
-
-    bench = make_bench(library, setting)
-    if margin is not None:
-        return earlier.with_margin(bench.fingerprint, margin)
-    with progress_bar("measuring", 1, "share") as advance:
-        return correct_profile(bench, earlier, points, settings.quantile, settings.delta, advance)
+def _warn(found: "Profile") -> None:
+    print(
+        f"smatter: the machine was not quiet (others used {found.others or 0:.1f} of its processors), so the bound "
+        f"is {found.wider_by - 1:.0%} wider; measure again when it is idle",
+        file=sys.stderr,
+    )
 
 
 def _tell(output: Path, report: Path | None, found: "Profile") -> None:

@@ -211,30 +211,21 @@ def task(
     with _told(as_json) as told:
         suite = _open(where, ood, side)
     tasks = read_list(file, suite) if file else _tasks(suite, settings, seed, shifts, "task", index + 1)
-    episode, draw = tasks.episode(index), tasks.sampler.draw(index)
-    labels, truth = episode.support.labels.tolist(), episode.query.truth.tolist()
-    counts = [(name, labels.count(number), truth.count(number)) for number, name in enumerate(episode.class_names)]
-    data: dict[str, Any] = {
-        "suite": suite.name,
-        "index": index,
-        "domains": sorted({suite.domains[number].name for number, _ in draw.classes}),
-        "classes": [{"name": name, "n_support": n_shot, "n_query": n_query} for name, n_shot, n_query in counts],
-        "drawn": {"classes": draw.classes, "support": draw.support, "query": draw.query},
-        "warnings": told,
-    }
+    data = tasks.describe(index) | {"warnings": told}
     if output is not None:
-        support_at, query_at = write_task(output, episode, replace)
+        support_at, query_at = write_task(output, tasks.episode(index), replace)
         data |= {"support": str(support_at), "query": str(query_at)}
+    show(data, as_json, lambda: _tell_task(data, output))
 
-    def text() -> None:
-        print(f"task {index} of {suite.name}, from {', '.join(data['domains'])}")
-        table(["class", "support", "query"], [[_line(name), str(shot), str(query)] for name, shot, query in counts])
-        if output is None:
-            print("nothing was written; give -o OUT to keep its examples")
-        else:
-            print(f"wrote {output}; to adapt to it:\n  smatter adapt LIB {support_at}")
 
-    show(data, as_json, text)
+def _tell_task(data: dict[str, Any], output: Path | None) -> None:
+    print(f"task {data['index']} of {data['suite']}, from {', '.join(data['domains'])}")
+    rows = [[_line(each["name"]), str(each["n_support"]), str(each["n_query"])] for each in data["classes"]]
+    table(["class", "support", "query"], rows)
+    if output is None:
+        print("nothing was written; give -o OUT to keep its examples")
+    else:
+        print(f"wrote {output}; to adapt to it:\n  smatter adapt LIB {data['support']}")
 
 
 def _open(where: str, ood: list[str] | None, side: int | None, name: str | None = None) -> "Suite":

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 
@@ -61,6 +62,12 @@ class Plan:
     def specs(self) -> dict[str, TensorSpec]:
         """What each tensor of the result is."""
         return {step.tensor: step.spec for step in self.steps}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Sizes and the weights of each module, for machines."""
+        floating = (step for step in self.steps if step.spec.is_floating)
+        modules = {step.module: {term.source: term.weight for term in step.terms} for step in floating}
+        return {"n_bytes": self.n_bytes, "n_bytes_read": self.n_bytes_read, "modules": modules}
 
     def __str__(self) -> str:
         lines = []

@@ -39,7 +39,7 @@ class Problem(Protocol):
         """Whether the Hessian is the same everywhere, so that `hessian_product` may be asked."""
         return False
 
-    def hessian_product(self, direction: Tensor) -> Tensor:
+    def hessian_product(self, direction: Tensor) -> Tensor:  # noqa: ARG002
         """The Hessian times a direction, shaped as the direction; for quadratic losses."""
         raise TypeError(f"{type(self).__name__} is not quadratic: ask `is_quadratic` first")
 

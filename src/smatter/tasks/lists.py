@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -80,6 +80,21 @@ class TaskList:
             raise InvalidSuite(f"list {self.name!r} has no task {index}: it has 0 to {self.n_tasks - 1}")
         episode = self.sampler.episode(index)
         return apply(self.shifts, episode, self.sampler.generator(index, "shifts")) if self.shifts else episode
+
+    def describe(self, index: int) -> dict[str, Any]:
+        """What one task is made of, for people and machines."""
+        episode, draw, suite = self.episode(index), self.sampler.draw(index), self.sampler.suite
+        labels, truth = episode.support.labels.tolist(), episode.query.truth.tolist()
+        return {
+            "suite": suite.name,
+            "index": index,
+            "domains": sorted({suite.domains[number].name for number, _ in draw.classes}),
+            "classes": [
+                {"name": name, "n_support": labels.count(number), "n_query": truth.count(number)}
+                for number, name in enumerate(episode.class_names)
+            ],
+            "drawn": {"classes": draw.classes, "support": draw.support, "query": draw.query},
+        }
 
     def __iter__(self) -> Iterator[Episode]:
         return (self.episode(index) for index in range(self.n_tasks))

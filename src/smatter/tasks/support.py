@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from smatter.backbones.images import open_image
+from smatter.backbones.images import check_image
 from smatter.errors import InvalidSupport, NotFound
 from smatter.tasks.rows import MAX_CHARACTERS, raw_rows, text_and_label
 
@@ -122,7 +122,7 @@ def _images(folder: Path) -> Iterator[tuple[str, Path]]:
                 raise InvalidSupport(f"{folder} holds more than {MAX_EXAMPLES} examples; give fewer")
             if not file.is_file() or file.suffix.lower() not in SUFFIXES:
                 raise InvalidSupport(f"{file} is not an image ({', '.join(SUFFIXES)}); remove it from the class folder")
-            open_image(file)  # a damaged one is found now rather than after minutes of work
+            check_image(file)  # what is no image is found now; its pixels are decoded once, when they are needed
             yield entry.name, file
         if n_seen == before:
             raise InvalidSupport(f"class folder {entry} is empty; add images or delete it")

@@ -39,7 +39,7 @@ class Outcome:
     validation: Validation | None
 
 
-def train_router(
+def meta_train(
     trainee: Trainee,
     curriculum: Curriculum,
     folder: Path | None = None,

@@ -1,0 +1,78 @@
+"""A library and a suite to a trained router, in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from smatter.library.library import Library
+from smatter.live.mixture import LiveMixture
+from smatter.records import Progress, silent
+from smatter.route.probe import draw_probe
+from smatter.route.store import TrainedRouter
+from smatter.settings import MetaSettings
+from smatter.tasks.shifts.catalogue import Shift
+from smatter.tasks.suite import Suite
+from smatter.train.curriculum import make_curriculum
+from smatter.train.meta import meta_train
+from smatter.train.trainee import MetaStep, Trainee, Validation
+
+
+def train_router(
+    library: Library,
+    suite: Suite,
+    settings: MetaSettings | None = None,
+    *,
+    shifts: Sequence[Shift] = (),
+    variants: Sequence[Shift] = (),
+    work: Path | None = None,
+    workers: int = 0,
+    progress: Progress = silent,
+) -> TrainedRouter:
+    """Train a router on tasks of a suite; an interrupted training goes on where it stopped.
+
+    Args:
+        library: the sources that take part.
+        suite: whose tasks are learnt from.
+        settings: how; the defaults without.
+        shifts: what is done to every task.
+        variants: what else is done, one at a time, to a share of the tasks; for experts to learn.
+        work: a folder for the log, and to go on after an interruption; nothing is kept without it.
+        workers: processes that prepare tasks meanwhile; how many does not change the result.
+        progress: told 1 for each step, and how it goes.
+    """
+    settings = settings or MetaSettings()
+    curriculum = make_curriculum(suite, shifts, variants, seed=settings.seed)
+    trainee = Trainee(LiveMixture(library), draw_probe(suite, shifts), settings)
+    watch = _Watch(progress)
+    outcome = meta_train(trainee, curriculum, work, n_workers=workers, watch=watch)
+    record: dict[str, Any] = {
+        "suite": suite.name,
+        "suite_digest": suite.digest,
+        "steps": outcome.n_steps,
+        "settings": settings.to_dict(),
+    }
+    if outcome.validation:
+        record["validation"] = vars(outcome.validation)
+    if trainee.experts:
+        fixed = trainee.experts.fixed(settings.expert_share)
+        record["expert_shares"] = fixed.shares(trainee.experts.layout).tolist()
+    return trainee.finish(record)
+
+
+class _Watch:
+    """Turns what a training tells into progress and words beside it."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress, self.done, self.words = progress, 0, dict[str, str]()
+
+    def __call__(self, told: MetaStep | Validation) -> None:
+        if isinstance(told, Validation):
+            self.words["valid"] = f"valid {told.accuracy:.1%}, with evidence {told.accuracy_with_evidence:.1%}"
+            return
+        self.words["loss"] = f"loss {told.loss:.3f}, entropy {told.entropy:.2f}"
+        if told.shares:
+            self.words["open"] = f"open {max(told.shares[:-1]):.0%}, all {told.shares[-1]:.0%}"
+        self.progress(told.step - self.done, ", ".join(self.words.values()))  # a resumed training begins later
+        self.done = told.step
