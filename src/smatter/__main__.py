@@ -1,6 +1,6 @@
 """`python -m smatter`."""
 
-from smatter.cli.main import run
+from smatter.cli.main import run_program
 
 if __name__ == "__main__":
-    run()
+    run_program()

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from smatter.errors import InvalidSettings
+from smatter.errors import InvalidSettings, SmatterError
 
 Pooling = Literal["moments", "deep-sets", "attention"]
 WeightMap = Literal["softmax", "sparsemax", "entmax"]
@@ -26,11 +26,36 @@ ProfileMethod = Literal["stacks", "micro-benchmarks", "bytes"]
 """Time whole networks; operators alone, which is quicker and worse; or count bytes."""
 
 
-def check_choices(settings: object, **choices: Any) -> None:
-    """Refuse what is not one of the words that a setting may be; each choice is a `Literal`."""
+def check_choices(settings: object, error: type[SmatterError] = InvalidSettings, **choices: Any) -> None:
+    """Refuse what is not one of the words that a setting may be.
+
+    Args:
+        settings: the record.
+        error: what is raised.
+        choices: a `Literal` for each setting.
+    """
     for name, choice in choices.items():
         if (value := getattr(settings, name)) not in get_args(choice):
-            raise InvalidSettings(f"unknown {name} {value!r}: use {', '.join(get_args(choice))}")
+            raise error(f"unknown {name} {str(value)[:80]!r}: use {', '.join(get_args(choice))}")
+
+
+def check_shares(
+    settings: object, *names: str, above_zero: bool = False, error: type[SmatterError] = InvalidSettings
+) -> None:
+    """Refuse what is no share of a whole.
+
+    Args:
+        settings: the record.
+        names: of its settings that are shares.
+        above_zero: whether 0 is refused too.
+        error: what is raised.
+    """
+    for name in names:
+        value = getattr(settings, name)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 <= value <= 1 or (above_zero and value == 0):  # also rejects NaN
+            wanted = "above 0 and up to 1" if above_zero else "between 0 and 1"
+            raise error(f"{name} is {str(value)[:80]}: give a share {wanted}")
 
 
 def check_at_least(least: float, /, **values: float | None) -> None:
@@ -45,13 +70,6 @@ def check_positive(**values: float | None) -> None:
     for name, value in values.items():
         if value is not None and not 0 < value < math.inf:
             raise InvalidSettings(f"{name} is {value}: give a number above 0")
-
-
-def check_shares(**values: float) -> None:
-    """Refuse what is no share of a whole."""
-    for name, value in values.items():
-        if not 0 <= value <= 1:
-            raise InvalidSettings(f"{name} is {value}: give a share between 0 and 1")
 
 
 def check_temperature(temperature: float | None) -> None:
@@ -128,7 +146,7 @@ class Imitation:
         if not (0 <= self.weights < math.inf and 0 <= self.experts < math.inf and 0 <= self.predictions <= 1):
             raise InvalidSettings("a teacher's prices must be finite and not negative, that of predictions at most 1")
         check_temperature(self.temperature)
-        check_shares(share=self.share)
+        check_shares(self, "share")
 
     @property
     def is_wanted(self) -> bool:
@@ -183,14 +201,9 @@ class MetaSettings:
         check_at_least(
             1, n_steps=self.n_steps, n_tasks=self.n_tasks, validate_every=self.validate_every, patience=self.patience
         )
-        check_positive(
-            learning_rate=self.learning_rate, delta_rate=self.delta_rate, gate_rate=self.gate_rate,
-            tightening=self.tightening, expert_share=self.expert_share,
-        )  # fmt: skip
-        check_shares(
-            tightening=self.tightening, expert_share=self.expert_share, evidence_share=self.evidence_share,
-            warm_up=self.warm_up,
-        )  # fmt: skip
+        check_positive(learning_rate=self.learning_rate, delta_rate=self.delta_rate, gate_rate=self.gate_rate)
+        check_shares(self, "tightening", "expert_share", above_zero=True)
+        check_shares(self, "evidence_share", "warm_up")
         check_at_least(0, entropy=self.entropy)
         if self.imitation.weights and self.router.weight_map != "softmax":
             raise InvalidSettings("only weights by softmax can imitate the solver's: use that map, or no distillation")

@@ -89,7 +89,7 @@ def test_threads_blocks_and_the_fallback_do_not_matter(make_library: MakeLibrary
     assert same_bits(expected, library.compose(Mixture.of(WEIGHTS), threads=3).tensors())
     monkeypatch.setattr("smatter.compose.execute.BLOCK", 100)
     assert same_bits(expected, library.compose(Mixture.of(WEIGHTS), threads=2).tensors())
-    monkeypatch.setattr(kernel, "_kernel", lambda _: blocked.blend)
+    monkeypatch.setattr(kernel, "_kernel", lambda _: blocked.blend_blocked)
     assert same_bits(expected, library.compose(Mixture.of(WEIGHTS)).tensors())
 
 

@@ -15,13 +15,15 @@ import study  # noqa: E402
 
 from smatter.backbones.network import Network  # noqa: E402
 from smatter.tasks.open import open_suite  # noqa: E402
-from smatter.train.pictures import Pictures  # noqa: E402
+from smatter.train.pictures import TrainingPictures  # noqa: E402
 
 
-def few_pictures() -> Pictures:
+def few_pictures() -> TrainingPictures:
     """Two domains, of two and three classes with 3 pictures each, every one of its own colour."""
     values = torch.arange(15, dtype=torch.uint8).view(15, 1, 1, 1).expand(15, 3, 4, 4).contiguous()
-    return Pictures(values, torch.arange(0, 16, 3), torch.tensor([0, 0, 1, 1, 1]), torch.tensor([0.5, 0.5]).double())
+    return TrainingPictures(
+        values, torch.arange(0, 16, 3), torch.tensor([0, 0, 1, 1, 1]), torch.tensor([0.5, 0.5]).double()
+    )
 
 
 def test_specialists_cover_every_domain_inside_and_the_study_has_sixteen_sources() -> None:

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from transformers import BertConfig, BertModel
 
 from smatter.library.library import open_library
-from smatter.train.supervised import Step, TrainingSettings
+from smatter.train.supervised import TrainingSettings, TrainingStep
 from smatter.train.texts import Omission
 
 ROOT = Path(__file__).parents[2]
@@ -226,7 +226,7 @@ def test_a_specialist_keeps_its_base_but_for_what_it_learns_and_goes_on_where_it
     suite = text_suite({"people": ("id", [f"k{number}" for number in range(20)])})
     settings = TrainingSettings(n_steps=6, batch_size=8, imprint=True, variation=Omission(0.1))
 
-    def stop(step: Step) -> None:
+    def stop(step: TrainingStep) -> None:
         if step.number == 4:
             raise KeyboardInterrupt
 

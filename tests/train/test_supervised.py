@@ -9,8 +9,8 @@ import torch
 from smatter.backbones.network import Network
 from smatter.tasks.stores import COLUMNS, Sheet
 from smatter.tasks.suite import Domain, Suite, SuiteClass
-from smatter.train.pictures import Pictures, Variation
-from smatter.train.supervised import Step, TrainingSettings, train_backbone
+from smatter.train.pictures import TrainingPictures, Variation
+from smatter.train.supervised import TrainingSettings, TrainingStep, train_backbone
 
 CONFIG = {
     "model_type": "convnext", "num_channels": 3, "patch_size": 4, "num_stages": 2, "hidden_sizes": [8, 16],
@@ -49,9 +49,9 @@ def weights(network: Network) -> torch.Tensor:
 
 
 def test_only_the_classes_of_the_split_are_drawn_in_the_shares_asked_for(suite: Suite) -> None:
-    pictures = Pictures.of(suite, "source", {"rows": 0.75, "columns": 0.25})
+    pictures = TrainingPictures.of(suite, "source", {"rows": 0.75, "columns": 0.25})
     assert pictures.n_classes == sum(len(suite.classes(domain, "source")) for domain in suite.domains)
-    thin = Pictures.of(suite, "source", {"rows": 1.0}, every=3)
+    thin = TrainingPictures.of(suite, "source", {"rows": 1.0}, every=3)
     assert thin.n_classes == -(-len(suite.classes(suite.domain("rows"), "source")) // 3)
     _, labels = pictures.draw(20_000, torch.Generator().manual_seed(0))
     share = float((pictures.domain_of[labels] == 0).float().mean())
@@ -76,8 +76,8 @@ def test_no_variation_is_no_change() -> None:
 
 
 def test_training_learns(suite: Suite) -> None:
-    steps: list[Step] = []
-    pictures = Pictures.of(suite, "source", {"rows": 0.5, "columns": 0.5})
+    steps: list[TrainingStep] = []
+    pictures = TrainingPictures.of(suite, "source", {"rows": 0.5, "columns": 0.5})
     mild = Variation(degrees=5.0, zoom=0.05, shift=0.02, shear=0.0, contrast=0.8, noise=0.03)
     settings = TrainingSettings(n_steps=150, batch_size=32, learning_rate=1e-2, variation=mild)
     train_backbone(Network(CONFIG), pictures, settings, watch=steps.append)
@@ -87,11 +87,11 @@ def test_training_learns(suite: Suite) -> None:
 
 
 def test_an_interruption_leaves_no_trace(suite: Suite, tmp_path: Path) -> None:
-    pictures = Pictures.of(suite, "source", {"rows": 1.0})
+    pictures = TrainingPictures.of(suite, "source", {"rows": 1.0})
     whole, parts = Network(CONFIG), Network(CONFIG)
     train_backbone(whole, pictures, SETTINGS)
 
-    def stop(step: Step) -> None:
+    def stop(step: TrainingStep) -> None:
         if step.number == 8:
             raise KeyboardInterrupt
 
@@ -99,17 +99,17 @@ def test_an_interruption_leaves_no_trace(suite: Suite, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         train_backbone(parts, pictures, SETTINGS, state, save_every=5, watch=stop)
     again = Network(CONFIG)
-    steps: list[Step] = []
+    steps: list[TrainingStep] = []
     train_backbone(again, pictures, SETTINGS, state, save_every=5, watch=steps.append)
     assert steps[0].number == 6
     assert torch.equal(weights(again), weights(whole))
 
 
 def test_a_finished_run_is_not_run_again_and_another_run_starts_afresh(suite: Suite, tmp_path: Path) -> None:
-    pictures, state = Pictures.of(suite, "source", {"rows": 1.0}), tmp_path / "state.safetensors"
+    pictures, state = TrainingPictures.of(suite, "source", {"rows": 1.0}), tmp_path / "state.safetensors"
     first, second = Network(CONFIG), Network(CONFIG)
     train_backbone(first, pictures, SETTINGS, state)
-    steps: list[Step] = []
+    steps: list[TrainingStep] = []
     train_backbone(second, pictures, SETTINGS, state, watch=steps.append)
     assert not steps and torch.equal(weights(first), weights(second))
     other = TrainingSettings(n_steps=3, batch_size=16, seed=1)
@@ -124,11 +124,11 @@ def test_the_rate_rises_then_falls_to_zero() -> None:
 
 
 def test_an_imprinted_head_knows_the_classes_from_the_start(suite: Suite) -> None:
-    pictures = Pictures.of(suite, "source", {"rows": 1.0})
+    pictures = TrainingPictures.of(suite, "source", {"rows": 1.0})
     mild = Variation(0.0, 0.0, 0.0, 0.0, 1.0, 0.0)
     first: dict[bool, float] = {}
     for imprint in (False, True):
-        steps: list[Step] = []
+        steps: list[TrainingStep] = []
         settings = TrainingSettings(1, batch_size=200, learning_rate=1e-9, imprint=imprint, variation=mild)
         train_backbone(Network(CONFIG), pictures, settings, watch=steps.append)
         first[imprint] = steps[0].accuracy

@@ -14,8 +14,8 @@ from smatter.backbones.texts import Tokenizer
 from smatter.errors import InvalidSettings, InvalidSuite
 from smatter.tasks.suite import Suite
 from smatter.train.pictures import Variation
-from smatter.train.supervised import Step, TrainingSettings, train_backbone
-from smatter.train.texts import Omission, Texts
+from smatter.train.supervised import TrainingSettings, TrainingStep, train_backbone
+from smatter.train.texts import Omission, TrainingTexts
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "/", "law", "food", *(str(n) for n in range(12))]
 WORDS += [f"k{number}" for number in range(40)]
@@ -40,8 +40,8 @@ def tokenizer(tmp_path: Path) -> Tokenizer:
 
 
 @pytest.fixture
-def texts(suite: Suite, tokenizer: Tokenizer) -> Texts:
-    return Texts.of(suite, "source", {"law": 0.5, "food": 0.5}, tokenizer)
+def texts(suite: Suite, tokenizer: Tokenizer) -> TrainingTexts:
+    return TrainingTexts.of(suite, "source", {"law": 0.5, "food": 0.5}, tokenizer)
 
 
 def weights(network: Network) -> torch.Tensor:
@@ -49,7 +49,7 @@ def weights(network: Network) -> torch.Tensor:
 
 
 def test_drawn_texts_are_of_their_class_in_the_shares_asked_for(suite: Suite, tokenizer: Tokenizer) -> None:
-    texts = Texts.of(suite, "source", {"law": 0.75, "food": 0.25}, tokenizer)
+    texts = TrainingTexts.of(suite, "source", {"law": 0.75, "food": 0.25}, tokenizer)
     names = [each.name for domain in suite.domains for each in suite.classes(domain, "source")]
     assert texts.n_classes == len(names)
     tokens, labels = texts.draw(4000, torch.Generator().manual_seed(0))
@@ -61,17 +61,17 @@ def test_drawn_texts_are_of_their_class_in_the_shares_asked_for(suite: Suite, to
 
 
 def test_texts_are_cut_to_the_tokenizers_length(suite: Suite, tokenizer: Tokenizer) -> None:
-    short = Texts.of(suite, "source", {"law": 1.0}, replace(tokenizer, n_tokens=4))
+    short = TrainingTexts.of(suite, "source", {"law": 1.0}, replace(tokenizer, n_tokens=4))
     assert short.ids.shape[1] == 4
 
 
 def test_a_held_out_domain_is_not_learnt_from(suite: Suite, tokenizer: Tokenizer) -> None:
     held = replace(suite, domains=(replace(suite.domains[0], role="ood"), suite.domains[1]))
     with pytest.raises(InvalidSuite, match="leave it out"):
-        Texts.of(held, "source", {"law": 1.0}, tokenizer)
+        TrainingTexts.of(held, "source", {"law": 1.0}, tokenizer)
 
 
-def test_omission_hides_a_share_of_the_tokens_but_never_the_first(texts: Texts) -> None:
+def test_omission_hides_a_share_of_the_tokens_but_never_the_first(texts: TrainingTexts) -> None:
     tokens, _ = texts.draw(2000, torch.Generator().manual_seed(0))
     before = tokens["attention_mask"].clone()
     seen = Omission(0.3)(tokens, torch.Generator().manual_seed(1))["attention_mask"]
@@ -83,42 +83,42 @@ def test_omission_hides_a_share_of_the_tokens_but_never_the_first(texts: Texts) 
         Omission(1.0)
 
 
-def test_training_learns(texts: Texts) -> None:
-    steps: list[Step] = []
+def test_training_learns(texts: TrainingTexts) -> None:
+    steps: list[TrainingStep] = []
     settings = TrainingSettings(n_steps=120, batch_size=32, learning_rate=1e-2, variation=Omission(0.05))
     train_backbone(Network(CONFIG), texts, settings, watch=steps.append)
     early, late = (np.mean([step.accuracy for step in part]) for part in (steps[:10], steps[-10:]))
     assert late > early + 0.3
 
 
-def test_an_interruption_leaves_no_trace(texts: Texts, tmp_path: Path) -> None:
+def test_an_interruption_leaves_no_trace(texts: TrainingTexts, tmp_path: Path) -> None:
     whole, parts, again = Network(CONFIG), Network(CONFIG), Network(CONFIG)
     train_backbone(whole, texts, SETTINGS, frozen=("embeddings",))
 
-    def stop(step: Step) -> None:
+    def stop(step: TrainingStep) -> None:
         if step.number == 8:
             raise KeyboardInterrupt
 
     state = tmp_path / "state.safetensors"
     with pytest.raises(KeyboardInterrupt):
         train_backbone(parts, texts, SETTINGS, state, save_every=5, watch=stop, frozen=("embeddings",))
-    steps: list[Step] = []
+    steps: list[TrainingStep] = []
     train_backbone(again, texts, SETTINGS, state, save_every=5, watch=steps.append, frozen=("embeddings",))
     assert steps[0].number == 6
     assert torch.equal(weights(again), weights(whole))
 
 
-def test_a_state_of_other_texts_or_other_frozen_parts_is_not_gone_on_from(texts: Texts, tmp_path: Path) -> None:
+def test_a_state_of_other_texts_or_other_frozen_parts_is_not_gone_on_from(texts: TrainingTexts, tmp_path: Path) -> None:
     state = tmp_path / "state.safetensors"
     train_backbone(Network(CONFIG), texts, SETTINGS, state)
     other = replace(texts, ids=texts.ids.flip(0))
     for these, frozen in ((other, ()), (texts, ("embeddings",)), (other, ())):
-        steps: list[Step] = []
+        steps: list[TrainingStep] = []
         train_backbone(Network(CONFIG), these, SETTINGS, state, watch=steps.append, frozen=frozen)
         assert len(steps) == SETTINGS.n_steps
 
 
-def test_what_is_frozen_stays_and_all_else_moves(texts: Texts) -> None:
+def test_what_is_frozen_stays_and_all_else_moves(texts: TrainingTexts) -> None:
     network, before = Network(CONFIG), Network(CONFIG)
     train_backbone(network, texts, SETTINGS, frozen=("embeddings", "pooler"))
     for (name, parameter), old in zip(network.model.named_parameters(), before.model.parameters(), strict=True):
@@ -127,6 +127,6 @@ def test_what_is_frozen_stays_and_all_else_moves(texts: Texts) -> None:
         assert not parameter.requires_grad
 
 
-def test_texts_are_not_varied_as_pictures_are(texts: Texts) -> None:
+def test_texts_are_not_varied_as_pictures_are(texts: TrainingTexts) -> None:
     with pytest.raises(InvalidSettings, match="Omission does"):
         train_backbone(Network(CONFIG), texts, TrainingSettings(n_steps=1, variation=Variation()))

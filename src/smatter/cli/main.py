@@ -45,7 +45,7 @@ def _root(
     """Every command takes --json for machines and --debug for a traceback."""
 
 
-def run() -> None:
+def run_program() -> None:
     """Run the command line and exit."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -23,7 +23,7 @@ def show(data: dict[str, Any], as_json: bool, text: Callable[[], None]) -> None:
         text()
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a plain table, numbers to the right."""
     widths = [max(len(cell) for cell in column) for column in zip(columns, *rows, strict=True)]
     right = [all(_is_number(row[index]) for row in rows) for index in range(len(columns))]

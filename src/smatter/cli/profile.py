@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from smatter.cli.output import Json, check_new_file, progress_bar, show, table
+from smatter.cli.output import Json, check_new_file, print_table, progress_bar, show
 from smatter.cli.suite import Replace
 from smatter.errors import InvalidSettings
 from smatter.settings import DeviceDtype, DeviceSetting, ProfileMethod, ProfileSettings
@@ -149,7 +149,7 @@ def _tell(output: Path, report: Path | None, found: "Profile") -> None:
         shown = [0.125, 0.25, 0.5, 1.0] if not name.endswith(REST) else [1.0]
         cells = [f"{found.base * (float(model.relative({name: share})[0]) - 1):.3g}" for share in shown]
         costs.append([name, *["-"] * (4 - len(cells)), *cells])
-    table(["module", "1/8 active", "1/4", "1/2", f"all ({unit})"], costs)
+    print_table(["module", "1/8 active", "1/4", "1/2", f"all ({unit})"], costs)
     if tested := found.quality:
         print(
             f"on {tested.n_tested} other networks: {tested.within_10_percent:.0%} within 10 % of the prediction, "

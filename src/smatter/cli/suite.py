@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from smatter.cli.output import Json, human_size, progress_bar, show, table
+from smatter.cli.output import Json, human_size, print_table, progress_bar, show
 from smatter.errors import AlreadyExists, InvalidSuite
 from smatter.tasks.splits import SPLITS
 
@@ -65,7 +65,7 @@ def list_(as_json: Json = False) -> None:
             return
         keys = ("suite", "kind", "n_domains", "n_classes", "n_examples")
         rows = [[str(suite[key]) for key in keys] for suite in suites]
-        table(["suite", "kind", "domains", "classes", "examples"], rows)
+        print_table(["suite", "kind", "domains", "classes", "examples"], rows)
 
     show({"suites": suites}, as_json, text)
 
@@ -89,12 +89,12 @@ def show_(where: Where, ood: Held = None, side: Side = None, as_json: Json = Fal
             ]
             for each in domains
         ]  # fmt: skip
-        table(["domain", "role", "classes", "examples", "styles", *SPLITS, "title"], rows)
+        print_table(["domain", "role", "classes", "examples", "styles", *SPLITS, "title"], rows)
         if suite.packages:
             print()
             columns = ("name", "version", "registry", "licence", "use")
             rows = [[_line(package[column]) for column in columns] for package in suite.packages]
-            table(["package", *columns[1:]], rows)
+            print_table(["package", *columns[1:]], rows)
 
     show(data | {"warnings": told}, as_json, text)
 
@@ -221,7 +221,7 @@ def task(
 def _tell_task(data: dict[str, Any], output: Path | None) -> None:
     print(f"task {data['index']} of {data['suite']}, from {', '.join(data['domains'])}")
     rows = [[_line(each["name"]), str(each["n_support"]), str(each["n_query"])] for each in data["classes"]]
-    table(["class", "support", "query"], rows)
+    print_table(["class", "support", "query"], rows)
     if output is None:
         print("nothing was written; give -o OUT to keep its examples")
     else:

@@ -14,7 +14,7 @@ BLOCK = 262_144
 """Elements per block: large enough that calls cost little, small enough for the last cache."""
 
 
-def blend(
+def blend_blocked(
     sources: Sequence[Array], dtypes: Sequence[str], weights: Sequence[float], out: Array, out_dtype: str
 ) -> None:
     """Write sum_r weights[r] * sources[r] to `out`; see `kernel.blend` for the arguments.

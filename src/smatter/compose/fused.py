@@ -20,7 +20,7 @@ TILE = 8192
 CODES = {"F32": 0, "BF16": 1, "F16": 2}
 
 
-def blend(
+def blend_fused(
     sources: Sequence[Array], dtypes: Sequence[str], weights: Sequence[float], out: Array, out_dtype: str
 ) -> None:
     """Write sum_r weights[r] * sources[r] to `out`; see `kernel.blend` for the arguments."""

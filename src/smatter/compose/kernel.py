@@ -59,7 +59,7 @@ def _kernel(compiled: bool) -> Blend:
         except (ImportError, RuntimeError):  # no numba, or one that finds no place for its cache
             pass
         else:
-            return fused.blend
+            return fused.blend_fused
     from smatter.compose import blocked
 
-    return blocked.blend
+    return blocked.blend_blocked

@@ -43,7 +43,7 @@ class TaskLoad:
 
 
 @dataclass(frozen=True)
-class Choice:
+class RuntimeChoice:
     """A runtime for a load.
 
     Args:
@@ -58,7 +58,7 @@ class Choice:
     reason: str
 
 
-def choose_runtime(profile: Profile, tasks: Sequence[TaskLoad]) -> Choice:
+def choose_runtime(profile: Profile, tasks: Sequence[TaskLoad]) -> RuntimeChoice:
     """The cheaper runtime for a batch of some tasks' rows."""
     if not tasks:
         raise InvalidSettings("a load needs at least one task")
@@ -80,7 +80,7 @@ def choose_runtime(profile: Profile, tasks: Sequence[TaskLoad]) -> Choice:
     one, other = sum(shared.values()), sum(merged.values())
     words = [" + ".join(f"{name} {cost:.3g}" for name, cost in parts.items()) for parts in (shared, merged)]
     reason = f"shared: {words[0]} {profile.unit}; merged: {words[1]} {profile.unit}"
-    return Choice("shared" if one <= other else "merged", one, other, reason)
+    return RuntimeChoice("shared" if one <= other else "merged", one, other, reason)
 
 
 def _several(n: int, one: str, more: str) -> str:

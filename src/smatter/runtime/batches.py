@@ -48,7 +48,7 @@ def put_back(parts: Iterable[tuple[Tensor, Tensor]], n_rows: int) -> Tensor:
     return result
 
 
-def find(present: Mapping[str, Entry], task: str) -> Entry:
+def find_task(present: Mapping[str, Entry], task: str) -> Entry:
     """A task among those that are loaded."""
     try:
         return present[task]

@@ -36,7 +36,7 @@ class Deltas(Protocol):
         ...
 
 
-class Term(Protocol):
+class Addend(Protocol):
     """Something that is added to the outputs of a module."""
 
     @property
@@ -57,7 +57,7 @@ class OwnDeltas:
         terms: by the keys of places.
     """
 
-    terms: Mapping[str, Sequence[Term]]
+    terms: Mapping[str, Sequence[Addend]]
 
     @property
     def n_bytes(self) -> int:
@@ -90,7 +90,7 @@ class Rows:
         return n_bytes(self.index, self.values, self.bias)
 
     def add(self, inputs: Tensor, outputs: Tensor) -> None:
-        """See `Term`. Neighbours, as of one head, are added without a copy."""
+        """See `Addend`. Neighbours, as of one head, are added without a copy."""
         if self._start is None:
             own = inputs @ self.values if self.bias is None else torch.addmm(self.bias, inputs, self.values)
             outputs.index_add_(1, self.index, own)
@@ -118,7 +118,7 @@ class Columns:
         return n_bytes(self.index, self.values)
 
     def add(self, inputs: Tensor, outputs: Tensor) -> None:
-        """See `Term`. Neighbours are read without a copy."""
+        """See `Addend`. Neighbours are read without a copy."""
         if self._start is None:
             read = inputs.index_select(1, self.index)
         else:
@@ -132,7 +132,7 @@ def _start(index: Tensor) -> int | None:
 
 
 @dataclass(frozen=True)
-class LowRank:
+class RankFactors:
     """Rank components.
 
     Args:
@@ -149,7 +149,7 @@ class LowRank:
         return n_bytes(self.left, self.right)
 
     def add(self, inputs: Tensor, outputs: Tensor) -> None:
-        """See `Term`."""
+        """See `Addend`."""
         outputs.addmm_(inputs @ self.right, self.left)
 
 
@@ -158,7 +158,7 @@ with warnings.catch_warnings():  # torch says once that these are in beta
     torch.ones(1, 1).to_sparse_csr()
 
 
-class Elements:
+class ScatteredElements:
     """Single elements.
 
     Args:
@@ -176,7 +176,7 @@ class Elements:
         return n_bytes(self._matrix.values(), self._matrix.col_indices(), self._matrix.crow_indices())
 
     def add(self, inputs: Tensor, outputs: Tensor) -> None:
-        """See `Term`."""
+        """See `Addend`."""
         outputs.add_((self._matrix @ inputs.T).T)
 
 
@@ -196,7 +196,7 @@ class Bias:
         return n_bytes(self.values)
 
     def add(self, inputs: Tensor, outputs: Tensor, far: float = 1.0) -> None:  # noqa: ARG002
-        """See `Term`; `far` multiplies it."""
+        """See `Addend`; `far` multiplies it."""
         outputs.add_(self.values, alpha=far)
 
     def times(self, far: float) -> Bias:
@@ -220,7 +220,7 @@ class Again:
         return n_bytes(*self.module.parameters(recurse=False))
 
     def add(self, inputs: Tensor, outputs: Tensor, far: float = 1.0) -> None:
-        """See `Term`; `far` multiplies it."""
+        """See `Addend`; `far` multiplies it."""
         outputs.add_(self.module(inputs), alpha=far)
 
     def times(self, far: float) -> Again:
@@ -245,7 +245,7 @@ class Scale:
         return n_bytes(self.values)
 
     def add(self, inputs: Tensor, outputs: Tensor, far: float = 1.0) -> None:  # noqa: ARG002
-        """See `Term`; `far` multiplies it."""
+        """See `Addend`; `far` multiplies it."""
         outputs.addcmul_(outputs, self.values, value=far)
 
     def times(self, far: float) -> Scale:

@@ -12,7 +12,7 @@ from functools import partial
 import torch
 
 from smatter.errors import InvalidResidual
-from smatter.runtime.deltas import Add, OwnDeltas, Term
+from smatter.runtime.deltas import Add, Addend, OwnDeltas
 from smatter.runtime.units import Run, Units, runs_of
 
 
@@ -44,7 +44,7 @@ class SharedDelta:
 
     def packed(self, far: Mapping[str, Sequence[float]]) -> OwnDeltas:
         """The same task with a copy of its open units, all that it needs side by side: quicker, at their memory."""
-        terms: dict[str, list[Term]] = {}
+        terms: dict[str, list[Addend]] = {}
         for module, runs in self.opened(far).runs.items():
             for key, parts in self.units.at[module].items():
                 if own := [term for part in parts if (term := part.packed(runs)) is not None]:

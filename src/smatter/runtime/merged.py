@@ -14,7 +14,7 @@ from smatter.compose.recipe import Recipe
 from smatter.errors import NotFound
 from smatter.library.library import Library
 from smatter.live.resident import Resident
-from smatter.runtime.batches import find, put_back, rows_of_tasks, take
+from smatter.runtime.batches import find_task, put_back, rows_of_tasks, take
 
 
 @dataclass
@@ -73,13 +73,13 @@ class MergedRuntime:
     def unload(self, task: str) -> None:
         """Forget a task; batches under way still have it."""
         with self._lock:
-            self._retire(find(self._tasks, task))
+            self._retire(find_task(self._tasks, task))
             del self._tasks[task]
 
     def n_bytes(self, task: str) -> int:
         """Memory of the task's network."""
         with self._lock:
-            return find(self._tasks, task).resident.n_bytes
+            return find_task(self._tasks, task).resident.n_bytes
 
     def prepare(self, examples: Sequence[Any] | Tensor) -> Inputs:
         """Pictures (or their paths), texts, or a prepared tensor as inputs; once a task is loaded."""
@@ -93,7 +93,7 @@ class MergedRuntime:
         """Features of rows, (n, d), in the order given: one forward pass for each task."""
         members = rows_of_tasks(tasks, inputs)
         with self._lock:
-            entries = {task: find(self._tasks, task) for task in members}
+            entries = {task: find_task(self._tasks, task) for task in members}
             for entry in entries.values():
                 entry.n_batches += 1
         try:

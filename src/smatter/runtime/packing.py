@@ -11,7 +11,7 @@ from torch import Tensor
 from smatter.compose.residual import Residual
 from smatter.errors import InvalidResidual
 from smatter.records import TensorSpec
-from smatter.runtime.deltas import Again, Bias, Columns, Elements, LowRank, OwnDeltas, Rows, Scale, Term
+from smatter.runtime.deltas import Addend, Again, Bias, Columns, OwnDeltas, RankFactors, Rows, Scale, ScatteredElements
 from smatter.runtime.places import Place, with_parameters
 
 ELEMENT_COST = 8
@@ -45,7 +45,7 @@ def pack(values: Mapping[str, Tensor], places: Mapping[str, Place], base: Mappin
         places: of the network, by names of tensors on disk.
         base: the tensors that the task shares; terms have their dtype.
     """
-    terms: dict[str, Sequence[Term]] = {}
+    terms: dict[str, Sequence[Addend]] = {}
     for place in dict.fromkeys(places[disk] for disk in values):
         own = {name: values[disk] for name, disk in place.tensors.items() if disk in values}
         if place.kind == "linear":
@@ -73,9 +73,9 @@ def whole_term(place: Place, values: Mapping[str, Tensor], base: Mapping[str, Te
     return Bias(everything.to(dtype))
 
 
-def linear_terms(weight: Tensor | None, bias: Tensor | None, is_transposed: bool, dtype: torch.dtype) -> list[Term]:
+def linear_terms(weight: Tensor | None, bias: Tensor | None, is_transposed: bool, dtype: torch.dtype) -> list[Addend]:
     """What is added to a linear operator, given what its weight and bias differ by."""
-    terms: list[Term] = []
+    terms: list[Addend] = []
     if weight is not None:
         matrix = weight.T if is_transposed else weight
         mask = matrix.numpy() != 0  # several times faster than torch at this
@@ -89,9 +89,9 @@ def linear_terms(weight: Tensor | None, bias: Tensor | None, is_transposed: bool
         corner = matrix[rows[: largest + 1]][:, columns[: largest + 1]]
         factors = low_rank(matrix, largest) if _rank(corner) <= largest else None  # most are not worth a closer look
         if factors is not None:
-            terms.append(LowRank(*(part.to(dtype).contiguous() for part in factors)))
+            terms.append(RankFactors(*(part.to(dtype).contiguous() for part in factors)))
         elif form == "elements":
-            terms.append(Elements(matrix))
+            terms.append(ScatteredElements(matrix))
         elif form == "columns":
             terms.append(Columns(columns, matrix[:, columns].T.to(dtype).contiguous()))
         else:

@@ -24,7 +24,7 @@ from smatter.compose.residual import Residual
 from smatter.errors import InvalidRecipe, InvalidResidual
 from smatter.library.library import Library
 from smatter.live.resident import Resident
-from smatter.runtime.batches import find, put_back, rows_of_tasks, take
+from smatter.runtime.batches import find_task, put_back, rows_of_tasks, take
 from smatter.runtime.deltas import Add, Deltas
 from smatter.runtime.gates import SharedDelta
 from smatter.runtime.packing import dense_values, pack
@@ -183,12 +183,12 @@ class SharedRuntime:
     def unload(self, task: str) -> None:
         """Forget a task; batches under way still have it."""
         with self._lock:
-            find(self._tasks, task)
+            find_task(self._tasks, task)
             self._tasks = {name: entry for name, entry in self._tasks.items() if name != task}
 
     def n_bytes(self, task: str) -> int:
         """Memory of a task beside the bases and the shared delta."""
-        return find(self._tasks, task).deltas.n_bytes
+        return find_task(self._tasks, task).deltas.n_bytes
 
     def prepare(self, examples: Sequence[Any] | Tensor) -> Inputs:
         """Pictures (or their paths), texts, or a prepared tensor as inputs."""
@@ -199,7 +199,7 @@ class SharedRuntime:
         members, present = rows_of_tasks(tasks, inputs), self._tasks  # what is loaded meanwhile does not matter
         by_base: dict[Base, list[str]] = {}
         for task in members:
-            by_base.setdefault(find(present, task).base, []).append(task)
+            by_base.setdefault(find_task(present, task).base, []).append(task)
 
         def parts() -> Iterator[tuple[Tensor, Tensor]]:
             for base, own in by_base.items():

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from smatter.errors import InvalidResidual
 from smatter.records import Partition
-from smatter.runtime.deltas import Again, Bias, Columns, LowRank, Rows, Scale, Term
+from smatter.runtime.deltas import Addend, Again, Bias, Columns, RankFactors, Rows, Scale
 from smatter.runtime.packing import whole_term
 from smatter.runtime.places import Place
 from smatter.units.groups import Group
@@ -37,14 +37,14 @@ def runs_of(far: Sequence[float]) -> tuple[Run, ...]:
     return tuple(found)
 
 
-class Part(Protocol):
+class UnitPart(Protocol):
     """What some units do at one place."""
 
     def add(self, runs: Sequence[Run], inputs: Tensor, outputs: Tensor) -> None:
         """Add what is open to a module's outputs, in place."""
         ...
 
-    def packed(self, runs: Sequence[Run]) -> Term | None:
+    def packed(self, runs: Sequence[Run]) -> Addend | None:
         """A copy of what is open, if anything is."""
         ...
 
@@ -59,7 +59,7 @@ class Units:
     """
 
     n_units: Mapping[str, int]
-    at: Mapping[str, Mapping[str, Sequence[Part]]]
+    at: Mapping[str, Mapping[str, Sequence[UnitPart]]]
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Cut:
     starts: Sequence[Sequence[int]]
 
     def add(self, runs: Sequence[Run], inputs: Tensor, outputs: Tensor) -> None:
-        """See `Part`."""
+        """See `UnitPart`."""
         for start, width, far in self._ranges(runs):
             part = self.matrix.narrow(self.axis, start, width)
             if self.axis == 0:
@@ -113,8 +113,8 @@ class Cut:
             if self.bias is not None:
                 own.add_(self.bias.narrow(0, start, width), alpha=far)
 
-    def packed(self, runs: Sequence[Run]) -> Term | None:
-        """See `Part`."""
+    def packed(self, runs: Sequence[Run]) -> Addend | None:
+        """See `UnitPart`."""
         ranges = sorted(self._ranges(runs))
         if not ranges:
             return None
@@ -150,13 +150,13 @@ class Rest:
     term: Again | Bias | Scale
 
     def add(self, runs: Sequence[Run], inputs: Tensor, outputs: Tensor) -> None:
-        """See `Part`."""
+        """See `UnitPart`."""
         for first, last, far in runs:
             if first <= self.unit < last:
                 self.term.add(inputs, outputs, far)
 
-    def packed(self, runs: Sequence[Run]) -> Term | None:
-        """See `Part`."""
+    def packed(self, runs: Sequence[Run]) -> Addend | None:
+        """See `UnitPart`."""
         far = next((far for first, last, far in runs if first <= self.unit < last), 0.0)
         return self.term.times(far) if far else None
 
@@ -169,19 +169,19 @@ class Components:
         every: all of them, open.
     """
 
-    every: LowRank
+    every: RankFactors
 
     def add(self, runs: Sequence[Run], inputs: Tensor, outputs: Tensor) -> None:
-        """See `Part`."""
+        """See `UnitPart`."""
         for first, last, far in runs:
             outputs.addmm_(inputs @ self.every.right[:, first:last], self.every.left[first:last], alpha=far)
 
-    def packed(self, runs: Sequence[Run]) -> Term | None:
-        """See `Part`."""
+    def packed(self, runs: Sequence[Run]) -> Addend | None:
+        """See `UnitPart`."""
         if not runs:
             return None
         right = torch.cat([self.every.right[:, first:last] * far for first, last, far in runs], dim=1)
-        return LowRank(right, torch.cat([self.every.left[first:last] for first, last, _ in runs]))
+        return RankFactors(right, torch.cat([self.every.left[first:last] for first, last, _ in runs]))
 
 
 def rank_units(delta: RankComponents, places: Mapping[str, Place], base: Mapping[str, Tensor]) -> Units:
@@ -192,7 +192,7 @@ def rank_units(delta: RankComponents, places: Mapping[str, Place], base: Mapping
         places: of the network, by names of tensors on disk.
         base: the tensors that tasks share.
     """
-    at: dict[str, dict[str, list[Part]]] = {}
+    at: dict[str, dict[str, list[UnitPart]]] = {}
     for disk, (left, right) in delta.factors.items():
         place = places.get(disk)
         if place is None or place.kind != "linear" or place.key != disk:
@@ -202,7 +202,7 @@ def rank_units(delta: RankComponents, places: Mapping[str, Place], base: Mapping
             raise InvalidResidual(f"the factors of {disk!r} make {left.shape[0]} x {right.shape[1]}, not {list(shape)}")
         dtype = base[disk].dtype
         parts = [part.T.to(dtype, copy=True).contiguous() for part in (right, left)]
-        at[disk] = {disk: [Components(LowRank(*parts))]}
+        at[disk] = {disk: [Components(RankFactors(*parts))]}
     return Units({disk: left.shape[1] for disk, (left, _) in delta.factors.items()}, at)
 
 
@@ -224,7 +224,7 @@ def group_units(
     """
     values = {disk: tensor.to(base[disk].dtype) for disk, tensor in values.items()}
     n_units = {module: len(units) for module, units in numbering.units.items()}
-    at: dict[str, dict[str, list[Part]]] = {module: {} for module in n_units}
+    at: dict[str, dict[str, list[UnitPart]]] = {module: {} for module in n_units}
     for place in dict.fromkeys(places[disk] for disk in values):
         module = partition.module_of(place.key)
         own = {name: values[disk] for name, disk in place.tensors.items() if disk in values}
@@ -240,7 +240,7 @@ def group_units(
 
 def _linear_parts(
     place: Place, values: Mapping[str, Tensor], groups: Sequence[Group], base: Mapping[str, Tensor]
-) -> list[Part]:
+) -> list[UnitPart]:
     """A linear operator by units; a bias that lies outside of groups is apart."""
     weight, rest = place.tensors["weight"], len(groups)
     bias = values.get("bias")
@@ -261,5 +261,5 @@ def _linear_parts(
     ]
     if axis == 1:
         return [Cut(matrix, bias, 1, first, starts)]
-    cut: list[Part] = [Cut(matrix, None, 0, first, starts)]
+    cut: list[UnitPart] = [Cut(matrix, None, 0, first, starts)]
     return cut if bias is None else [*cut, Rest(rest, Bias(bias))]

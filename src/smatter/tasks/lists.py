@@ -23,7 +23,7 @@ from smatter.files.writing import write_file
 from smatter.tasks.episode import Episode
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.shifts.catalogue import Shift, apply, parse_shifts, table_of
-from smatter.tasks.suite import Suite, check_name
+from smatter.tasks.suite import Suite, check_suite_name
 
 FINAL = "final"
 """Lists whose name begins so are opened for the full comparison and for nothing else."""
@@ -67,7 +67,7 @@ class TaskList:
     shifts: tuple[Shift, ...] = ()
 
     def __post_init__(self) -> None:
-        check_name(self.name)
+        check_suite_name(self.name)
         if not 1 <= self.n_tasks <= MAX_TASKS:
             raise InvalidSuite(f"a list of {self.n_tasks} tasks: give from 1 to {MAX_TASKS}")
 

@@ -91,7 +91,7 @@ class Domain:
     packages: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        check_name(self.name)
+        check_suite_name(self.name)
         if not self.classes:
             raise InvalidSuite(f"domain {self.name!r} has no classes: add some, or leave it out")
         if len({each.key for each in self.classes}) != len(self.classes):
@@ -129,7 +129,7 @@ class Suite:
     packages: tuple[dict[str, str], ...] = ()
 
     def __post_init__(self) -> None:
-        check_name(self.name)
+        check_suite_name(self.name)
         if not self.domains:
             raise InvalidSuite(f"suite {self.name!r} has no domains: give at least one")
         if len({domain.name for domain in self.domains}) != len(self.domains):
@@ -171,7 +171,7 @@ class Suite:
         raise InvalidSuite(f"suite {self.name!r} has no domain {name!r}: it has {names}")
 
 
-def check_name(name: str) -> None:
+def check_suite_name(name: str) -> None:
     """Refuse what cannot name a suite, a domain or a list, and so a file."""
     if not re.fullmatch(NAME, name):
         raise InvalidSuite(

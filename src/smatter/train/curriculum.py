@@ -15,7 +15,7 @@ from smatter.tasks.suite import Suite
 
 
 @dataclass(frozen=True)
-class Form:
+class TaskForm:
     """What tasks of a kind look like; none has more examples than a network takes at once.
 
     Args:
@@ -36,10 +36,10 @@ class Form:
 
 
 FORMS = (
-    Form("one-shot", 1, 5, (5, 10)),
-    Form("two-shot", 2, 4, (5, 10)),
-    Form("five-shot", 5, 3, (5, 8), 0.6),
-    Form("wrong-labels", 5, 3, (5, 8), 0.6, (LabelNoise(0.2),)),
+    TaskForm("one-shot", 1, 5, (5, 10)),
+    TaskForm("two-shot", 2, 4, (5, 10)),
+    TaskForm("five-shot", 5, 3, (5, 8), 0.6),
+    TaskForm("wrong-labels", 5, 3, (5, 8), 0.6, (LabelNoise(0.2),)),
 )
 """Most where evidence is weak, for there a router can be better than evidence."""
 
@@ -122,7 +122,7 @@ def _tasks(
     suite: Suite,
     kind: str,
     n_domains: Range,
-    form: Form,
+    form: TaskForm,
     split: Split,
     seed: int,
     shifts: Sequence[Shift],

@@ -15,7 +15,7 @@ from smatter.tasks.splits import Split
 from smatter.tasks.suite import Domain, Suite, SuiteClass
 
 
-class Examples(Protocol):
+class TrainingExamples(Protocol):
     """Labelled examples, drawn as they are, varied by the training settings, then prepared."""
 
     @property

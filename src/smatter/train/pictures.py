@@ -23,7 +23,7 @@ PART = 256
 
 
 @dataclass(frozen=True)
-class Pictures(ByClass):
+class TrainingPictures(ByClass):
     """Pictures in memory, class after class, domain after domain.
 
     Args:
@@ -39,7 +39,7 @@ class Pictures(ByClass):
     shares: Tensor
 
     @classmethod
-    def of(cls, suite: Suite, split: Split, shares: Mapping[str, float], every: int = 1) -> Pictures:
+    def of(cls, suite: Suite, split: Split, shares: Mapping[str, float], every: int = 1) -> TrainingPictures:
         """The pictures of a split of some domains; see `choose_classes`."""
         chosen = choose_classes(suite, split, shares, every)
         values = [np.asarray(domain.store.take(range(each.start, each.stop))) for domain, each in chosen.classes]

@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy, normalize
 from smatter.backbones.heads import class_sums
 from smatter.backbones.network import Network
 from smatter.errors import InvalidSettings
-from smatter.train.examples import Examples
+from smatter.train.examples import TrainingExamples
 from smatter.train.pictures import Variation
 from smatter.train.rates import rate_at
 from smatter.train.state import keep, resume
@@ -64,7 +64,7 @@ class TrainingSettings:
 
 
 @dataclass(frozen=True)
-class Step:
+class TrainingStep:
     """What one step saw.
 
     Args:
@@ -80,11 +80,11 @@ class Step:
 
 def train_backbone(
     network: Network,
-    examples: Examples,
+    examples: TrainingExamples,
     settings: TrainingSettings,
     state: Path | None = None,
     save_every: int = 100,
-    watch: Callable[[Step], None] = lambda _: None,
+    watch: Callable[[TrainingStep], None] = lambda _: None,
     frozen: Sequence[str] = (),
 ) -> None:
     """Train a network in place.
@@ -135,14 +135,14 @@ def train_backbone(
         torch.nn.utils.clip_grad_norm_(trained.values(), 1.0)
         optimizer.step()
         accuracy = float((logits.detach().argmax(dim=1) == labels).float().mean())
-        watch(Step(step + 1, float(loss.detach()), accuracy))
+        watch(TrainingStep(step + 1, float(loss.detach()), accuracy))
         if state is not None and ((step + 1) % save_every == 0 or step + 1 == settings.n_steps):
             keep(state, key, step + 1, trained, optimizer)
     for parameter in parameters.values():
         parameter.requires_grad_(False)
 
 
-def _first_head(network: Network, examples: Examples, settings: TrainingSettings) -> Tensor:
+def _first_head(network: Network, examples: TrainingExamples, settings: TrainingSettings) -> Tensor:
     """A direction for each class: random, or the mean of its features less the mean of all."""
     parts = examples.parts() if settings.imprint else islice(examples.parts(), 1)
     with torch.no_grad():

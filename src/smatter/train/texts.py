@@ -21,7 +21,7 @@ PART = 64
 
 
 @dataclass(frozen=True)
-class Texts(ByClass):
+class TrainingTexts(ByClass):
     """Texts as token numbers, class after class, domain after domain.
 
     Args:
@@ -39,7 +39,9 @@ class Texts(ByClass):
     shares: Tensor
 
     @classmethod
-    def of(cls, suite: Suite, split: Split, shares: Mapping[str, float], tokenizer: Tokenizer, every: int = 1) -> Texts:
+    def of(
+        cls, suite: Suite, split: Split, shares: Mapping[str, float], tokenizer: Tokenizer, every: int = 1
+    ) -> TrainingTexts:
         """The texts of a split of some domains, cut to the tokenizer's length; see `choose_classes`."""
         chosen = choose_classes(suite, split, shares, every)
         texts = [

@@ -6,13 +6,14 @@ Only uniform random numbers are drawn, as in the sampler: NumPy keeps their stre
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from smatter.errors import InvalidSuite
+from smatter.settings import check_choices
 from smatter.tasks.episode import Episode, Examples, Integers
 
 Target = Literal["support", "query", "both"]
@@ -32,7 +33,7 @@ class InputShift:
     target: Target = "both"
 
     def __post_init__(self) -> None:
-        check_choice("target", self.target, get_args(Target))
+        check_choices(self, InvalidSuite, target=Target)
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class PictureShift(InputShift, ABC):
     def __call__(self, episode: Episode, generator: np.random.Generator) -> Episode:
         """The task with other pictures."""
         name = type(self).__name__
-        return aim(episode, self.target, lambda each: each.with_inputs(self.change(pictures(each, name), generator)))
+        return aim(episode, self.target, lambda each: each.with_inputs(self.change(as_pictures(each, name), generator)))
 
     @abstractmethod
     def change(self, pictures: Pictures, generator: np.random.Generator) -> Pictures:
@@ -74,7 +75,7 @@ def aim(episode: Episode, target: Target, change: Callable[[Examples], Examples]
     return replace(episode, support=support, query=query)
 
 
-def pictures(examples: Examples, name: str) -> Pictures:
+def as_pictures(examples: Examples, name: str) -> Pictures:
     """The pictures, or an error that names the shift that wants them."""
     if isinstance(examples.inputs, tuple):
         raise InvalidSuite(f"{name} changes pictures, but the task has texts: leave it out, or use Typos")
@@ -101,7 +102,7 @@ def border_colour(pictures: Pictures) -> Floats:
     return np.asarray(median, np.float32)[:, None, None, :]
 
 
-def choose(n: int, n_chosen: int, generator: np.random.Generator) -> Integers:
+def choose_some(n: int, n_chosen: int, generator: np.random.Generator) -> Integers:
     """Numbers below n in random order, each at most once."""
     return generator.random(n).argsort(kind="stable")[:n_chosen]
 
@@ -109,18 +110,6 @@ def choose(n: int, n_chosen: int, generator: np.random.Generator) -> Integers:
 def integers(n: int, shape: int | tuple[int, ...], generator: np.random.Generator) -> Integers:
     """Random numbers below n."""
     return (generator.random(shape) * n).astype(np.int64)
-
-
-def check_choice(what: str, value: object, choices: Sequence[str]) -> None:
-    """Refuse what is none of the choices."""
-    if value not in choices:
-        raise InvalidSuite(f"{what} is {str(value)[:80]!r}: use one of {', '.join(choices)}")
-
-
-def check_share(what: str, value: object) -> None:
-    """Refuse what is not above 0 and at most 1."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:  # also rejects NaN
-        raise InvalidSuite(f"{what} is {str(value)[:80]!r}: give a share above 0 and up to 1")
 
 
 def check_count(what: str, value: object, most: int) -> None:

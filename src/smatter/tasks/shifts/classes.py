@@ -9,7 +9,7 @@ import numpy as np
 from smatter.errors import InvalidSuite
 from smatter.tasks.episode import Episode, Examples, Integers
 from smatter.tasks.sampler import MAX_WAY
-from smatter.tasks.shifts.aim import check_count, choose
+from smatter.tasks.shifts.aim import check_count, choose_some
 from smatter.tasks.suite import Inputs
 
 
@@ -93,7 +93,7 @@ def _some_classes(episode: Episode, n_classes: int, n_left: int, name: str, gene
         raise InvalidSuite(
             f"{name} cannot take {n_classes} of {episode.n_way} classes and leave {n_left}: draw more ways"
         )
-    return choose(episode.n_way, n_classes, generator)
+    return choose_some(episode.n_way, n_classes, generator)
 
 
 def _half_of_styles(pool: Examples, generator: np.random.Generator) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -102,7 +102,7 @@ def _half_of_styles(pool: Examples, generator: np.random.Generator) -> np.ndarra
     for domain in np.unique(pool.domains).tolist():
         known = (pool.domains == domain) & (pool.styles >= 0)
         styles, counts = np.unique(pool.styles[known], return_counts=True)
-        order = choose(len(styles), len(styles), generator)
+        order = choose_some(len(styles), len(styles), generator)
         before = np.cumsum(counts[order]) - counts[order]
         n_chosen = min(len(styles) - 1, int((before < counts.sum() / 2).sum()))
         chosen |= known & np.isin(pool.styles, styles[order[: max(0, n_chosen)]])

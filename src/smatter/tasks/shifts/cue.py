@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import colorsys
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
+from smatter.errors import InvalidSuite
+from smatter.settings import check_choices, check_shares
 from smatter.tasks.episode import Episode, Integers
-from smatter.tasks.shifts.aim import Pictures, check_choice, check_share, choose, integers, pictures
+from smatter.tasks.shifts.aim import Pictures, as_pictures, choose_some, integers
 
 QueryCue = Literal["shuffled", "reversed"]
 
@@ -28,24 +30,24 @@ class SpuriousCue:
     query: QueryCue = "shuffled"
 
     def __post_init__(self) -> None:
-        check_share("strength", self.strength)
-        check_choice("query", self.query, get_args(QueryCue))
+        check_shares(self, "strength", above_zero=True, error=InvalidSuite)
+        check_choices(self, InvalidSuite, query=QueryCue)
 
     def __call__(self, episode: Episode, generator: np.random.Generator) -> Episode:
         """The task with patches."""
         n_way = episode.n_way
-        cue_of = choose(n_way, n_way, generator)
+        cue_of = choose_some(n_way, n_way, generator)
         told = episode.support.labels
         is_random = generator.random(len(told)) >= self.strength
         shown = np.where(is_random, integers(n_way, len(told), generator), cue_of[told])
         truth = episode.query.truth
         if self.query == "shuffled":
-            asked = cue_of[truth][choose(len(truth), len(truth), generator)]
+            asked = cue_of[truth][choose_some(len(truth), len(truth), generator)]
         else:
             asked = (cue_of[truth] + 1) % n_way
         asked = np.where(truth < 0, integers(n_way, len(truth), generator), asked)
         support, query = (
-            examples.with_inputs(_patched(pictures(examples, "SpuriousCue"), cues, n_way))
+            examples.with_inputs(_patched(as_pictures(examples, "SpuriousCue"), cues, n_way))
             for examples, cues in ((episode.support, shown), (episode.query, asked))
         )
         return replace(episode, support=support, query=query)

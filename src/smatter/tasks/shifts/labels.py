@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
 from smatter.errors import InvalidSuite
+from smatter.settings import check_choices, check_shares
 from smatter.tasks.episode import Episode, Integers
-from smatter.tasks.shifts.aim import check_choice, check_share, choose, integers
+from smatter.tasks.shifts.aim import choose_some, integers
 
 Kind = Literal["random", "pairs"]
 
@@ -31,8 +32,8 @@ class LabelNoise:
     kind: Kind = "random"
 
     def __post_init__(self) -> None:
-        check_share("rate", self.rate)
-        check_choice("kind", self.kind, get_args(Kind))
+        check_shares(self, "rate", above_zero=True, error=InvalidSuite)
+        check_choices(self, InvalidSuite, kind=Kind)
 
     def __call__(self, episode: Episode, generator: np.random.Generator) -> Episode:
         """The task with wrong labels."""
@@ -80,10 +81,10 @@ def _paired(labels: Integers, n_wrong: int, n_way: int, generator: np.random.Gen
 
 def _one_of_each(labels: Integers, n_way: int, generator: np.random.Generator) -> tuple[Integers, Integers, Integers]:
     """An example of each class (-1 for none), all other examples in random order, and the classes, largest first."""
-    order = choose(len(labels), len(labels), generator)
+    order = choose_some(len(labels), len(labels), generator)
     classes, first = np.unique(labels[order], return_index=True)
     keepers = np.full(n_way, -1)
     keepers[classes] = order[first]
-    shuffled = choose(n_way, n_way, generator)
+    shuffled = choose_some(n_way, n_way, generator)
     sizes = np.bincount(labels, minlength=n_way)[shuffled]
     return keepers, np.delete(order, first), shuffled[np.argsort(-sizes, kind="stable")]

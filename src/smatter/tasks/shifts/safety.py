@@ -8,7 +8,7 @@ import numpy as np
 
 from smatter.errors import InvalidSuite
 from smatter.tasks.episode import Episode, Integers
-from smatter.tasks.shifts.aim import choose
+from smatter.tasks.shifts.aim import choose_some
 
 FORBIDDEN = "forbidden"
 """The name of the class whose queries must be refused."""
@@ -26,7 +26,7 @@ class ForbiddenClass:
         if FORBIDDEN in episode.class_names:
             raise InvalidSuite("the task has a forbidden class already: forbid once")
         names = list(episode.class_names)
-        names[int(choose(len(names), 1, generator)[0])] = FORBIDDEN
+        names[int(choose_some(len(names), 1, generator)[0])] = FORBIDDEN
         return replace(episode, class_names=tuple(names))
 
 

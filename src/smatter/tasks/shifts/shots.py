@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import get_args
 
 import numpy as np
 
+from smatter.errors import InvalidSuite
+from smatter.settings import check_choices, check_shares
 from smatter.tasks.episode import Episode, Examples, Integers
 from smatter.tasks.shifts.aim import (
     Pictures,
     Target,
     aim,
-    check_choice,
-    check_share,
-    choose,
+    choose_some,
     integers,
     rounded,
 )
@@ -42,8 +41,8 @@ class Outliers:
     rate: float = 0.2
 
     def __post_init__(self) -> None:
-        check_choice("target", self.target, get_args(Target))
-        check_share("rate", self.rate)
+        check_choices(self, InvalidSuite, target=Target)
+        check_shares(self, "rate", above_zero=True, error=InvalidSuite)
 
     def __call__(self, episode: Episode, generator: np.random.Generator) -> Episode:
         """The task with outliers."""
@@ -51,7 +50,7 @@ class Outliers:
         return replace(changed, query=replace(changed.query, labels=changed.query.truth))
 
     def _with_outliers(self, examples: Examples, generator: np.random.Generator) -> Examples:
-        order = choose(len(examples), len(examples), generator)
+        order = choose_some(len(examples), len(examples), generator)
         _, keepers = np.unique(examples.truth[order], return_index=True)
         places = np.concatenate([np.delete(order, keepers), order[keepers]])[: round(self.rate * len(examples))]
         truth, styles = examples.truth.copy(), examples.styles.copy()
@@ -73,8 +72,8 @@ class NearDuplicates:
     rate: float = 1.0
 
     def __post_init__(self) -> None:
-        check_choice("target", self.target, get_args(Target))
-        check_share("rate", self.rate)
+        check_choices(self, InvalidSuite, target=Target)
+        check_shares(self, "rate", above_zero=True, error=InvalidSuite)
 
     def __call__(self, episode: Episode, generator: np.random.Generator) -> Episode:
         """The task with copies."""
@@ -83,7 +82,7 @@ class NearDuplicates:
     def _with_copies(self, examples: Examples, generator: np.random.Generator) -> Examples:
         origin = np.arange(len(examples))
         for members in members_of_classes(examples):
-            shuffled = members[choose(len(members), len(members), generator)]
+            shuffled = members[choose_some(len(members), len(members), generator)]
             copies = shuffled[1 : 1 + round(self.rate * len(members))]
             origin[copies] = shuffled[0]
         copied = examples.select(origin)
@@ -107,8 +106,8 @@ class Imbalance:
     ratio: float = 0.2
 
     def __post_init__(self) -> None:
-        check_choice("target", self.target, get_args(Target))
-        check_share("ratio", self.ratio)
+        check_choices(self, InvalidSuite, target=Target)
+        check_shares(self, "ratio", above_zero=True, error=InvalidSuite)
 
     def __call__(self, episode: Episode, generator: np.random.Generator) -> Episode:
         """The task with fewer examples."""
@@ -116,11 +115,11 @@ class Imbalance:
 
     def _thinned(self, examples: Examples, generator: np.random.Generator) -> Examples:
         classes = members_of_classes(examples)
-        ranks = choose(len(classes), len(classes), generator) / max(1, len(classes) - 1)
+        ranks = choose_some(len(classes), len(classes), generator) / max(1, len(classes) - 1)
         is_kept = examples.labels < 0
         for members, rank in zip(classes, ranks.tolist(), strict=True):
             n_kept = max(1, round(self.ratio**rank * len(members)))
-            is_kept[members[choose(len(members), n_kept, generator)]] = True
+            is_kept[members[choose_some(len(members), n_kept, generator)]] = True
         return examples.select(np.flatnonzero(is_kept))
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
 from smatter.errors import InvalidSuite
-from smatter.tasks.shifts.aim import TextShift, check_choice, check_share
+from smatter.settings import check_choices, check_shares
+from smatter.tasks.shifts.aim import TextShift
 
 Case = Literal["upper", "lower", "title"]
 CASES: dict[str, Callable[[str], str]] = {"upper": str.upper, "lower": str.lower, "title": str.title}
@@ -47,7 +48,7 @@ class Casing(TextShift):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("case", self.case, get_args(Case))
+        check_choices(self, InvalidSuite, case=Case)
 
     def change(self, text: str, generator: np.random.Generator) -> str:  # noqa: ARG002
         """The text in another case."""
@@ -66,7 +67,7 @@ class Typos(TextShift):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_share("rate", self.rate)
+        check_shares(self, "rate", above_zero=True, error=InvalidSuite)
 
     def change(self, text: str, generator: np.random.Generator) -> str:
         """The text with errors; what separates words stays."""
