@@ -194,9 +194,9 @@ class Resident:
 
 def without_extra() -> AbstractContextManager[Any]:
     """Smatter as it computes where numba is not installed."""
-    from smatter.compose import blocked, kernel
+    from smatter.compose import blocked, execute
 
-    return patch.object(kernel, "_kernel", lambda _compiled: blocked.blend)
+    return patch.object(execute, "_kernel", lambda _compiled: blocked.blend_blocked)
 
 
 def memory_settings(dtype: str, states: Sequence[Any], weights: Sequence[float]) -> dict[str, Case]:
@@ -243,7 +243,7 @@ def measure_memory(
     import torch
     from safetensors.torch import load_file
 
-    from smatter.compose.arena import Arena
+    from smatter.compose.execute import Arena
     from smatter.compose.mixture import Mixture
     from smatter.library.library import open_library
 

@@ -19,18 +19,18 @@ from pathlib import Path
 from common import PLAIN_PROCESS, ROOT, Rows, machine, show, stage, write_result
 
 os.environ |= PLAIN_PROCESS
-sys.path.insert(0, str(ROOT / "tests" / "adaptation"))
+sys.path.insert(0, str(ROOT / "tests"))
 
 import numpy as np
 import torch
-from smatter.adaptation.solver import solve_live
 from toy_suite import DOMAINS, Episode, add_noise_sources, draw_episode, make_checkpoints, make_library
 
-from smatter.adapted import Adapted
 from smatter.compose.mixture import Mixture
-from smatter.compose.recipe import Recipe
 from smatter.live.mixture import LiveMixture
-from smatter.methods.solver import SolverSettings
+from smatter.live.task import Task
+from smatter.methods import Fit
+from smatter.methods.solver import SolverSettings, solver
+from smatter.pipeline import Adapted
 from smatter.route.evidence import gather_evidence
 from smatter.scores.intervals import mean_interval, paired_difference
 
@@ -45,33 +45,32 @@ SOLVERS = {
 Scores = dict[str, list[float]]
 
 
-def accuracy(live: LiveMixture, episode: Episode, recipe: Recipe) -> float:
-    """Percent of the queries that the prototype head of a recipe's network gets right."""
-    live.compose(recipe.mixture, recipe.residual)
-    predicted = Adapted(live, episode.support, recipe).predict(episode.queries).probabilities.argmax(dim=1)
+def accuracy(live: LiveMixture, task: Task, episode: Episode, fit: Fit) -> float:
+    """Percent of the queries that the prototype head of a fitted network gets right."""
+    adapted = Adapted(live, task, fit, class_names=episode.support.class_names)
+    predicted = adapted.predict(episode.queries).probabilities.argmax(dim=1)
     return 100 * float((predicted == episode.labels).double().mean())
 
 
 def run_episode(live: LiveMixture, episode: Episode, scores: Scores, seconds: Scores, everything: bool) -> None:
     """Append the accuracy and the time of every method."""
 
-    def record(name: str, find: Callable[[], Recipe]) -> None:
+    def record(name: str, find: Callable[[], Fit]) -> None:
         begin = time.perf_counter()
-        recipe = find()
+        fit = find()
         seconds.setdefault(name, []).append(time.perf_counter() - begin)
-        scores.setdefault(name, []).append(accuracy(live, episode, recipe))
+        scores.setdefault(name, []).append(accuracy(live, task, episode, fit))
 
-    names, recipe_of = live.library.names, live.library.recipe
-    rows = live.rows(episode.support)
-    record("evidence routing", lambda: recipe_of(gather_evidence(live, rows).mixture))
-    record("solver", lambda: solve_live(live, rows, SOLVERS["solver"]).recipe)
+    names, task = live.library.names, Task.of(live, episode.support)
+    record("evidence routing", lambda: Fit(gather_evidence(live, task.objective).mixture))
+    record("solver", lambda: solver(live, task, SOLVERS["solver"]))
     if not everything:
         return
     for name, settings in list(SOLVERS.items())[1:]:
-        record(name, lambda settings=settings: solve_live(live, rows, settings).recipe)
-    record("uniform", lambda: recipe_of(Mixture.of(dict.fromkeys(names, 1 / len(names)))))
-    record("best single by evidence", lambda: recipe_of(Mixture.of({gather_evidence(live, rows).best: 1.0})))
-    singles = [accuracy(live, episode, recipe_of(Mixture.of({name: 1.0}))) for name in names]
+        record(name, lambda settings=settings: solver(live, task, settings))
+    record("uniform", lambda: Fit(Mixture.of(dict.fromkeys(names, 1 / len(names)))))
+    record("best single by evidence", lambda: Fit(Mixture.of({gather_evidence(live, task.objective).best: 1.0})))
+    singles = [accuracy(live, task, episode, Fit(Mixture.of({name: 1.0}))) for name in names]
     scores.setdefault("best single in hindsight", []).append(max(singles))
 
 

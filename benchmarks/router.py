@@ -15,38 +15,51 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from common import ROOT, SCRATCH, Rows, machine, show, write_result
-from signs_tasks import KINDS, PACKAGES, Scores, by_draw, live, shared_out, tasks, train_on_signs, trained, weighed
+from signs_tasks import (
+    KINDS,
+    PACKAGES,
+    Scores,
+    by_draw,
+    fitted,
+    live,
+    shared_out,
+    tasks,
+    train_on_signs,
+    trained,
+    weighed,
+)
 
 sys.path.insert(0, str(ROOT / "tools" / "sources"))
 
 from plan import SPECIALISTS
-from smatter.adaptation.modes import ModeSettings, Routed, route_task
-from smatter.adaptation.solver import solve_live
 
 from smatter.compose.mixture import Mixture
 from smatter.live.episodes import episode_queries, prepared_support
 from smatter.live.mixture import LiveMixture
 from smatter.live.objectives import Queries
 from smatter.live.task import Task
-from smatter.methods.solver import SolverSettings
+from smatter.methods import Fit
+from smatter.methods.refined import RefinedSettings, refined
+from smatter.methods.router import RoutedSettings, router
+from smatter.methods.solver import SolverSettings, solver
 from smatter.route.encode import encode
 from smatter.route.evidence import gather_evidence
 from smatter.scores.intervals import mean_interval, paired_difference
 from smatter.settings import MetaSettings
 from smatter.tasks.open import SHIPPED
-from smatter.tasks.support import Support
 
 NAME = "router"
 SETS = {kind: [f"{kind}-{shots}" for shots in (1, 2, 5)] for kind in KINDS}
 SETS["outside"] = [f"outside-{rendering}" for rendering in ("inverted", "outline", "textured", "rotated")]
 SETS["weak"] = [f"{kind}-{form}" for kind in KINDS for form in (1, 2, "noise")]
 ROUTED = {
-    "no_adapt": ModeSettings(evidence=False),
-    "with_evidence": ModeSettings(),
-    "refined": ModeSettings("gradient-free"),
+    "no_adapt": (router, RoutedSettings(evidence=False)),
+    "with_evidence": (router, RoutedSettings()),
+    "refined": (refined, RefinedSettings()),
 }
 WITHOUT_EXPERTS = "with_evidence_without_experts"
 METHODS = (
@@ -65,11 +78,11 @@ Found = Mapping[str, Sequence[Scores]]
 
 def score(folder: Path, apart: Path, name: str, index: int) -> Scores:
     """Accuracy of every method on one task, in percent, and the passes that it took."""
-    network, router = live(), trained(folder)
+    network = live()
     names = network.library.names
     episode = tasks(name).episode(index)
     queries = episode_queries(network, episode)
-    support = Task.of(network, prepared_support(network, episode)).support
+    task = Task.of(network, prepared_support(network, episode))
     domains = sorted(set(episode.query.domains.tolist()))
     scores: Scores = {"domain": domains[0] if len(domains) == 1 else -1}
 
@@ -81,12 +94,13 @@ def score(folder: Path, apart: Path, name: str, index: int) -> Scores:
         scores[f"backwards {method}"] = network.n_backwards - before[1]
         scores[method] = _accuracy(network, queries)
 
-    routed: dict[str, Routed] = {}
-    for method, settings in ROUTED.items():
-        record(method, lambda m=method, s=settings: routed.update({m: route_task(network, support, router, s)}))
-    record(WITHOUT_EXPERTS, lambda: network.compose(routed["with_evidence"].mixture))
-    record("solver", lambda: solve_live(network, network.rows(support), SolverSettings()))
-    evidence = gather_evidence(network, network.rows(support))
+    fits: dict[str, Fit] = {}
+    for label, (way, settings) in ROUTED.items():
+        asking = replace(settings, router=trained(folder))
+        record(label, lambda n=label, w=way, s=asking: fits.update({n: fitted(network, task, w, s)}))
+    record(WITHOUT_EXPERTS, lambda: network.compose(fits["with_evidence"].mixture))
+    record("solver", lambda: fitted(network, task, solver, SolverSettings()))
+    evidence = gather_evidence(network, task.objective)
     record("evidence_rule", lambda: network.compose(evidence.mixture))
     record("uniform", lambda: network.compose(Mixture.of(dict.fromkeys(names, 1 / len(names)))))
     for source in names:
@@ -97,23 +111,23 @@ def score(folder: Path, apart: Path, name: str, index: int) -> Scores:
     domain = tasks(name).sampler.suite.domains[domains[0]].name
     for source, own in SPECIALISTS.items():
         if len(domains) == 1 and domain in own:
-            scores |= _unseen(apart, source, support, queries)
+            scores |= _unseen(apart, source, task, queries)
     return scores
 
 
 def _accuracy(network: LiveMixture, queries: Queries) -> float:
-    return 100 * queries.accuracy(network.features(queries.inputs))
+    return 100 * queries.accuracy(network.read(queries))
 
 
-def _unseen(apart: Path, source: str, support: Support, queries: Queries) -> Scores:
+def _unseen(apart: Path, source: str, task: Task, queries: Queries) -> Scores:
     """Routers that know a source, that never saw it, and that never saw it until now, on a task of its domains."""
-    told = encode(live(), support, live().library.names)
+    told = encode(live(), task.objective, live().library.names)
     cases = {"known": (ALL, ""), "missing": (source, source), "added": (source, "")}
     scores = {}
-    for case, (router, without) in cases.items():
+    for case, (name, without) in cases.items():
         network = live(without=without)
         for label, with_evidence in (("no_adapt", False), ("with_evidence", True)):
-            weighed(network, trained(apart / router), told, with_evidence)
+            weighed(network, trained(apart / name), told, with_evidence)
             scores[f"{case} {label} {source}"] = _accuracy(network, queries)
     return scores
 

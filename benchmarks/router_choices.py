@@ -64,12 +64,12 @@ def score(folder: Path, names: tuple[str, ...], tasks_name: str, index: int) -> 
     network = live()
     episode = tasks(tasks_name).episode(index)
     queries = episode_queries(network, episode)
-    told = encode(network, Task.of(network, prepared_support(network, episode)).support, network.library.names)
+    told = encode(network, Task.of(network, prepared_support(network, episode)).objective, network.library.names)
     scores = {}
     for name in names:
         for label, with_evidence in ((name, False), (f"{name}, with evidence", True)):
             weights = weighed(network, trained(place(folder, name)), told, with_evidence)
-            scores[label] = 100 * queries.accuracy(network.features(queries.inputs))
+            scores[label] = 100 * queries.accuracy(network.read(queries))
             scores[f"entropy {label}"] = float(torch.special.entr(weights).sum(dim=1).mean())
     return scores
 

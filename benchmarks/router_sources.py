@@ -12,17 +12,16 @@ import argparse
 import shutil
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import torch
 from common import ROOT, SCRATCH, Rows, interleave, machine, show, write_result
-from signs_tasks import KINDS, LIBRARY, PACKAGES, Scores, live, shared_out, tasks, trained
+from signs_tasks import KINDS, LIBRARY, PACKAGES, Scores, fitted, live, shared_out, tasks, trained
 
-sys.path.insert(0, str(ROOT / "tests" / "adaptation"))
+sys.path.insert(0, str(ROOT / "tests"))
 
-from smatter.adaptation.modes import ModeSettings, route_task
-from smatter.adaptation.solver import solve_live
 from toy_suite import add_noise_sources
 
 from smatter.compose.mixture import Mixture
@@ -30,7 +29,9 @@ from smatter.library.library import open_library
 from smatter.live.episodes import episode_queries, prepared_support
 from smatter.live.mixture import LiveMixture
 from smatter.live.task import Task
-from smatter.methods.solver import SolverSettings
+from smatter.methods.private import PrivateSettings, private
+from smatter.methods.router import RoutedSettings, router
+from smatter.methods.solver import SolverSettings, solver
 from smatter.route.descriptor import N_MOMENTS
 from smatter.route.encode import ClassStatistics
 from smatter.route.evidence import gather_evidence
@@ -39,7 +40,6 @@ from smatter.route.store import TrainedRouter
 from smatter.scores.intervals import mean_interval, paired_difference
 from smatter.settings import RouterSettings
 from smatter.tasks.open import SHIPPED
-from smatter.tasks.support import Support
 
 NAME = "router_sources"
 N_IRRELEVANT = 16
@@ -48,7 +48,7 @@ NO_NOISE = 1e6
 """Hardly any noise: what is left is that examples are routed one by one."""
 
 TWINS, NOISE_SOURCE = {"latin": "latin-twin", "emoji": "emoji-twin"}, "noise"
-TOLD, UNTOLD = ModeSettings(), ModeSettings(evidence=False)
+TOLD, UNTOLD = RoutedSettings(), RoutedSettings(evidence=False)
 
 
 def add_irrelevant(folder: Path) -> None:
@@ -65,39 +65,44 @@ def add_irrelevant(folder: Path) -> None:
 class Scorer:
     """One task: accuracies of what a network is made into, in percent."""
 
-    def __init__(self, router: Path, name: str, index: int) -> None:
-        self.router = trained(router)
+    def __init__(self, folder: Path, name: str, index: int) -> None:
+        self.router = trained(folder)
         self.router.check_fits(live())
         self.episode = tasks(name).episode(index)
 
-    def on(self, network: LiveMixture) -> Support:
+    def on(self, network: LiveMixture) -> Task:
         """The examples as a network's library sees them."""
-        return Task.of(network, prepared_support(network, self.episode)).support
+        return Task.of(network, prepared_support(network, self.episode))
 
-    def routed(self, network: LiveMixture, settings: ModeSettings) -> tuple[float, dict[str, float]]:
+    def routed(self, network: LiveMixture, settings: RoutedSettings) -> tuple[float, dict[str, float]]:
         """By the router: accuracy and weights."""
-        routed = route_task(network, self.on(network), self.router, settings)
-        return self.accuracy(network), routed.mixture.mean_weights
+        fit = fitted(network, self.on(network), router, replace(settings, router=self.router))
+        return self.accuracy(network), fit.mixture.mean_weights
+
+    def released(self, network: LiveMixture, epsilon: float) -> float:
+        """By the router's private weights."""
+        fitted(network, self.on(network), private, PrivateSettings(self.router, epsilon))
+        return self.accuracy(network)
 
     def solved(self, network: LiveMixture) -> float:
         """By the solver."""
-        solve_live(network, network.rows(self.on(network)), SolverSettings())
+        fitted(network, self.on(network), solver, SolverSettings())
         return self.accuracy(network)
 
     def by_evidence(self, network: LiveMixture) -> float:
         """By evidence routing."""
-        network.compose(gather_evidence(network, network.rows(self.on(network))).mixture)
+        network.compose(gather_evidence(network, self.on(network).objective).mixture)
         return self.accuracy(network)
 
     def accuracy(self, network: LiveMixture) -> float:
         """As the network is now."""
         queries = episode_queries(network, self.episode)
-        return 100 * queries.accuracy(network.features(queries.inputs))
+        return 100 * queries.accuracy(network.read(queries))
 
 
-def score_removed(router: Path, name: str, index: int) -> Scores:
+def score_removed(folder: Path, name: str, index: int) -> Scores:
     """Router and solver with all sources, and without each of them but the base."""
-    task, everyone = Scorer(router, name, index), live().library
+    task, everyone = Scorer(folder, name, index), live().library
     scores = {}
     for source in ("", *(each for each in everyone.names if each != everyone.manifest.base)):
         network = live(without=source)
@@ -105,13 +110,13 @@ def score_removed(router: Path, name: str, index: int) -> Scores:
     return scores
 
 
-def score_added(router: Path, study: Path, irrelevant: Path, name: str, index: int) -> Scores:
+def score_added(folder: Path, study: Path, irrelevant: Path, name: str, index: int) -> Scores:
     """The router where there are more sources than it was trained with."""
-    task = Scorer(router, name, index)
+    task = Scorer(folder, name, index)
     scores = {}
-    for case, folder in {"six": LIBRARY, "irrelevant": irrelevant, "study": study}.items():
-        if folder.exists():
-            network = live(folder)
+    for case, library in {"six": LIBRARY, "irrelevant": irrelevant, "study": study}.items():
+        if library.exists():
+            network = live(library)
             scores[f"{case} evidence rule"] = task.by_evidence(network)
             for label, settings in (("told", TOLD), ("untold", UNTOLD)):
                 scores[f"{case} {label}"], weights = task.routed(network, settings)
@@ -120,17 +125,17 @@ def score_added(router: Path, study: Path, irrelevant: Path, name: str, index: i
     return scores
 
 
-def score_private(router: Path, name: str, index: int) -> Scores:
+def score_private(folder: Path, name: str, index: int) -> Scores:
     """Private weights beside those that are not, without experts."""
-    task, network = Scorer(router, name, index), live()
-    routed = route_task(network, task.on(network), task.router, UNTOLD)
-    network.compose(routed.mixture)
+    task, network = Scorer(folder, name, index), live()
+    fit = router(network, task.on(network), replace(UNTOLD, router=task.router))
+    network.compose(fit.mixture)
     scores = {"not private": task.accuracy(network)}
     average = dict.fromkeys(network.library.names, 1 / len(network.library.names))
     network.compose(Mixture.of(average))
     scores["plain average"] = task.accuracy(network)
     for epsilon in (*EPSILONS, NO_NOISE):
-        scores[f"epsilon {epsilon:g}"] = task.routed(network, ModeSettings(epsilon=epsilon))[0]
+        scores[f"epsilon {epsilon:g}"] = task.released(network, epsilon)
     return scores
 
 

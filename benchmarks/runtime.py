@@ -45,7 +45,7 @@ from smatter.compose.recipe import Recipe
 from smatter.compose.residual import Residual
 from smatter.devices.choice import TaskLoad, choose_runtime
 from smatter.devices.measure import measure_profile
-from smatter.live.resident import Resident
+from smatter.live.mixture import Resident
 from smatter.runtime.merged import MergedRuntime
 from smatter.runtime.shared import SharedRuntime
 from smatter.settings import DeviceSetting, MeasureSettings

@@ -17,7 +17,7 @@ from smatter.compose.residual import Residual
 from smatter.devices.sample import sample_network
 from smatter.library.edit import init_library
 from smatter.library.library import Library, open_library
-from smatter.live.resident import Resident
+from smatter.live.mixture import Resident
 from smatter.runtime.shared import SharedRuntime
 from smatter.settings import MeasureSettings
 
@@ -64,17 +64,17 @@ class Network:
         init_library(folder, folder / "base")
         self.library: Library = open_library(folder)
         plain = SharedRuntime(self.library, {"base": BASE})
-        generator = np.random.default_rng(0)
+        units, generator = plain.numbering.units, np.random.default_rng(0)
         self.values = {
             disk: (1e-3 * generator.standard_normal(plain.specs[disk].shape)).astype(np.float32)
-            for disk in {part.tensor for own in plain.groups.values() for group in own for part in group.slices}
+            for disk in {part.tensor for own in units.values() for group in own.groups for part in group.slices}
         }
         self.runtime = SharedRuntime(self.library, {"base": BASE}, shared=Residual(dense=self.values))
         self.n_units = self.runtime.shared["base"].n_units
         self.plain = Resident(self.library)
-        self.groups = [(module, number) for module, own in plain.groups.items() for number in range(len(own))]
+        self.groups = [(module, number) for module, own in units.items() for number in range(len(own.groups))]
         self.sizes = [
-            sum(self.values[part.tensor][part.index].size for part in plain.groups[module][number].slices)
+            sum(self.values[part.tensor][part.index].size for part in units[module].groups[number].slices)
             for module, number in self.groups
         ]
 
@@ -99,8 +99,8 @@ class Network:
         """Random groups of about so many parameters, of heads and of neurons in proportion, as open units."""
         far = {module: [0.0] * n for module, n in self.n_units.items()}
         generator = np.random.default_rng(seed)
-        order = generator.permutation(len(self.groups))
-        is_head = np.array([self.runtime.groups[module][number].kind == "head" for module, number in self.groups])
+        order, units = generator.permutation(len(self.groups)), self.runtime.numbering.units
+        is_head = np.array([units[module].groups[number].kind == "head" for module, number in self.groups])
         sizes = np.array(self.sizes)
         room = n_parameters * sizes[is_head].sum() / sizes.sum() + sizes[is_head].mean() * generator.uniform(-0.5, 0.5)
         for kind in (True, False):  # what heads, which are large, leave is for neurons
@@ -117,7 +117,7 @@ class Network:
         dense: dict[str, np.ndarray] = {}
         generator = np.random.default_rng(seed)
         for module, own in gates.items():
-            for far, group in zip(own, self.runtime.groups[module], strict=False):
+            for far, group in zip(own, self.runtime.numbering.units[module].groups, strict=False):
                 if far:
                     for part in group.slices:
                         tensor = dense.setdefault(part.tensor, np.zeros_like(self.values[part.tensor]))

@@ -13,12 +13,12 @@ import time
 import torch
 from common import Rows, machine, show, write_result
 from signs_tasks import KINDS, PACKAGES, Scores, live, shared_out, tasks
-from smatter.adaptation.solver import solve_live
 
 from smatter.compose.mixture import Mixture
 from smatter.live.episodes import episode_queries, prepared_support
 from smatter.live.problems import MixtureLoss
-from smatter.methods.solver import SolverSettings
+from smatter.live.task import Task
+from smatter.methods.solver import solver
 from smatter.route.evidence import gather_evidence
 from smatter.scores.intervals import mean_interval, paired_difference
 from smatter.solve.frank_wolfe import FrankWolfe, uniform
@@ -41,10 +41,10 @@ def score(kind: str, shots: int, index: int) -> Scores:
 
     def accuracy(mixture: Mixture) -> float:
         network.compose(mixture)
-        return 100 * queries.accuracy(network.features(queries.inputs))
+        return 100 * queries.accuracy(network.read(queries))
 
-    rows = network.rows(prepared_support(network, episode))
-    evidence = gather_evidence(network, rows)
+    task = Task.of(network, prepared_support(network, episode))
+    evidence = gather_evidence(network, task.objective)
     singles = {name: accuracy(Mixture.of({name: 1.0})) for name in library.names}
     scores = {f"source {name}": value for name, value in singles.items()}
     if index % HULL_EVERY == 0:
@@ -53,7 +53,7 @@ def score(kind: str, shots: int, index: int) -> Scores:
         best = run(FrankWolfe(1e-3, "vanilla"), hull, start, HULL_STEPS).point
         scores[HULL] = accuracy(hull.mixture(best))
     return scores | {
-        "solver": accuracy(solve_live(network, rows, SolverSettings()).mixture),
+        "solver": accuracy(solver(network, task).mixture),
         "evidence": accuracy(evidence.mixture),
         "best_by_support": singles[evidence.best],
         "best_hindsight": max(singles.values()),
@@ -80,8 +80,8 @@ def main() -> None:
             some = [each for (k, s), scores in found.items() if k == kind and shots in (s, "all") for each in scores]
             for method in METHODS:
                 pairs = [(each["solver"], each[method]) for each in some if method in each]
-                solver, values = ([pair[side] for pair in pairs] for side in (0, 1))
-                mean, against = mean_interval(values), paired_difference(solver, values)
+                ours, values = ([pair[side] for pair in pairs] for side in (0, 1))
+                mean, against = mean_interval(values), paired_difference(ours, values)
                 rows.append(
                     {
                         "kind": kind, "shots": shots, "method": method, "tasks": len(values),

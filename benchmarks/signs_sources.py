@@ -31,7 +31,7 @@ from torch import Tensor
 
 from smatter.backbones.heads import class_sums, prototype_logits
 from smatter.backbones.images import Preprocessing
-from smatter.backbones.network import Network
+from smatter.backbones.network import Network, load_tensors
 from smatter.library.library import open_library
 from smatter.scores.intervals import mean_interval, paired_difference
 from smatter.tasks.lists import TaskList
@@ -39,7 +39,7 @@ from smatter.tasks.open import SHIPPED, open_suite
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.shifts.wear import Worn
 from smatter.train.examples import domain_shares
-from smatter.train.pictures import Pictures
+from smatter.train.pictures import TrainingPictures
 from smatter.train.supervised import train_backbone
 
 NAME = "signs_sources"
@@ -68,7 +68,9 @@ def networks() -> dict[str, Network]:
 
 def _loaded(config: dict, folder: Path) -> Network:
     network = Network(config)
-    network.use({name: tensor.float() for name, tensor in load_file(folder / "model.safetensors").items()})
+    load_tensors(
+        network.model, {name: tensor.float() for name, tensor in load_file(folder / "model.safetensors").items()}
+    )
     return network
 
 
@@ -103,7 +105,7 @@ def throughput(n_rounds: int) -> dict[str, float]:
     """Pictures in a second that the sampler gives (augmentation apart) and that training takes, in turns."""
     suite, network = open_suite("signs"), Network(networks()["base"].config)
     sampler = Sampler(suite, SamplerSettings(split="source"))
-    pictures = Pictures.of(suite, "source", domain_shares(INSIDE))
+    pictures = TrainingPictures.of(suite, "source", domain_shares(INSIDE))
     seconds: dict[str, list[float]] = {"sampler": [], "training": []}
     for number in range(n_rounds):
         begin = time.perf_counter()

@@ -16,20 +16,21 @@ from common import COMMIT, PLAIN_PROCESS, ROOT, stage
 os.environ |= PLAIN_PROCESS
 
 import torch
-from smatter.adaptation.modes import ask
 from torch import Tensor
 
 from smatter.library.library import open_library
 from smatter.live.mixture import LiveMixture
+from smatter.live.task import Task
+from smatter.methods import Fit, Method
 from smatter.route.encode import Encoded, as_mixture
 from smatter.route.probe import draw_probe
-from smatter.route.store import TrainedRouter, read_router, write_router
+from smatter.route.store import Ask, TrainedRouter, read_router, write_router
 from smatter.settings import MetaSettings
 from smatter.tasks.lists import TaskList
 from smatter.tasks.open import SHIPPED, open_list, open_suite
 from smatter.tasks.shifts.wear import Worn
 from smatter.train.curriculum import make_curriculum
-from smatter.train.meta import train_router
+from smatter.train.meta import meta_train
 from smatter.train.trainee import Trainee
 
 LIBRARY = SHIPPED / "signs-library"
@@ -117,6 +118,13 @@ def by_draw(found: Mapping[str, Sequence[Scores]], lists: Sequence[str], key: st
     return [sum(each[key] for each in draw) / len(draw) for draw in draws]
 
 
+def fitted(network: LiveMixture, task: Task, method: Method[Any], settings: Any) -> Fit:
+    """What a method finds; the network has it afterwards."""
+    fit = method(network, task, settings)
+    network.compose(fit.mixture, fit.residual)
+    return fit
+
+
 def weighed(network: LiveMixture, router: TrainedRouter, told: Encoded, with_evidence: bool) -> Tensor:
     """A router's weights of a network's sources; the network has them afterwards.
 
@@ -130,9 +138,9 @@ def weighed(network: LiveMixture, router: TrainedRouter, told: Encoded, with_evi
     losses = None
     if with_evidence and told.losses is not None:
         losses = told.losses[[everyone.index(name) for name in names]]
-    encoded = Encoded(told.features, told.labels, losses)
+    encoded = Encoded(told.classes, told.features, losses)
     router.check_fits(network)
-    weights = ask(router, router.describe(network, names), encoded).weights
+    weights = Ask(router, router.describe(network, names))(encoded).weights
     network.compose(as_mixture(network, weights, names))
     return weights
 
@@ -155,6 +163,6 @@ def train_on_signs(settings: MetaSettings, output: Path, without: str = "") -> N
     suite, shifts = open_suite("signs"), (Worn(target="both", severity=5),)
     trainee = Trainee(network, draw_probe(suite, shifts), settings)
     work = output.with_name(f"{output.name}.work")
-    train_router(trainee, make_curriculum(suite, shifts, seed=settings.seed), work)
+    meta_train(trainee, make_curriculum(suite, shifts, seed=settings.seed), work)
     seconds = time.perf_counter() - begin
     write_router(output, trainee.finish({"suite": "signs", "settings": told, "seconds": seconds}))

@@ -26,7 +26,7 @@ from specialists import SPECIALISTS
 from torch import Tensor
 
 from smatter.backbones.heads import class_sums, prototype_logits
-from smatter.backbones.network import Network
+from smatter.backbones.network import Network, load_tensors
 from smatter.backbones.texts import Tokenizer
 from smatter.compose.mixture import Mixture
 from smatter.files.writing import write_file
@@ -111,7 +111,7 @@ def features_of(texts: list[str], library: Library, mixture: Mixture, network: N
     what = json.dumps([texts, library.manifest.digests, mixture.sources, mixture.rows])
     kept = SCRATCH / f"{NAME}-{hashlib.sha256(what.encode()).hexdigest()[:16]}.safetensors"
     if not kept.exists():
-        network.use(library.compose(mixture).tensors())
+        load_tensors(network.model, library.compose(mixture).tensors())
         parts = [texts[start : start + CHUNK] for start in range(0, len(texts), CHUNK)]
         with torch.no_grad():
             features = torch.cat([network.features(tokenizer.tokens(part)) for part in parts])

@@ -101,6 +101,6 @@ def units(runtime: SharedRuntime) -> list[list[tuple[str, Any]]]:
             found.append([(part.tensor, part.index) for part in group.slices])
             for part in group.slices:
                 outside[part.tensor][part.index] = False
-        if runtime.numbering.units[module].has_rest:
+        if runtime.numbering.units[module].n_units > len(runtime.numbering.units[module].groups):
             found.append([(name, mask) for name, mask in outside.items() if mask.any()])
     return found

@@ -17,7 +17,7 @@ _HOMES = {
     "Suite": "smatter.tasks.suite",
     "TaskList": "smatter.tasks.lists",
     "Residual": "smatter.compose.residual",
-    "Arena": "smatter.compose.arena",
+    "Arena": "smatter.compose.execute",
     "DeviceSetting": "smatter.settings",
     "MeasureSettings": "smatter.settings",
     "MergedRuntime": "smatter.runtime.merged",

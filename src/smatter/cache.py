@@ -8,7 +8,7 @@ import math
 import re
 from contextlib import suppress
 from dataclasses import asdict, fields
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +72,18 @@ class Cache:
             if evidence is not None:
                 losses = tuple(math.nan if loss is None else loss for loss in evidence.pop("losses"))
                 evidence = Evidence(losses=losses, **evidence)
+            spread = partial(tuple, facts.pop("spread"))
             trace, passes = Trace(**facts.pop("trace")), Passes(**facts.pop("passes"))
             mixture = recipe.mixture_in(self.live.library.manifest.digests)
-            return Fit(mixture, residual=recipe.residual, evidence=evidence, trace=trace, passes=passes, **facts)
+            return Fit(
+                mixture,
+                residual=recipe.residual,
+                evidence=evidence,
+                spread=spread,
+                trace=trace,
+                passes=passes,
+                **facts,
+            )
         except (SmatterError, OSError, TypeError, AttributeError, KeyError):
             return None
 
@@ -84,7 +93,12 @@ class Cache:
             return
         facts = {field.name: getattr(fit, field.name) for field in fields(fit)}
         del facts["mixture"], facts["residual"]
-        facts |= {"likeness": dict(fit.likeness), "trace": asdict(fit.trace), "passes": asdict(fit.passes)}
+        facts |= {
+            "likeness": dict(fit.likeness),
+            "spread": fit.spread(),
+            "trace": asdict(fit.trace),
+            "passes": asdict(fit.passes),
+        }
         if fit.evidence:
             losses = [loss if math.isfinite(loss) else None for loss in fit.evidence.losses]
             facts["evidence"] = asdict(fit.evidence) | {"losses": losses}

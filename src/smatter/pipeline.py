@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
+import torch
+from torch import Tensor
+
 from smatter import methods
-from smatter.adapted import Adapted, own_classifier
+from smatter.backbones.classifier import Classifier
+from smatter.backbones.heads import HEADS
+from smatter.backbones.network import Inputs
 from smatter.cache import Cache
-from smatter.errors import InvalidSettings
+from smatter.compose.mixture import Mixture
+from smatter.errors import InvalidSettings, InvalidSupport
+from smatter.library.diagnostics import Diagnostics, diagnose
 from smatter.library.library import Library, open_library
+from smatter.library.recipes import write_recipe
 from smatter.live.mixture import LiveMixture
+from smatter.live.objectives import LeaveOneOut
 from smatter.live.task import Task
+from smatter.methods import Fit
 from smatter.records import Progress, silent
 from smatter.route.store import TrainedRouter, read_router
 from smatter.settings import HeadName
-from smatter.tasks.support import Support, read_support
+from smatter.tasks.support import Support, check_inputs, gather, read_support
 
 
 def adapt(
@@ -45,13 +58,18 @@ def adapt(
     """
     if head not in get_args(HeadName):
         raise InvalidSettings(f"unknown head {head!r}: use {', '.join(get_args(HeadName))}")
-    way = methods.find(method or ("evidence" if router is None else "router"))
+    name = method or ("evidence" if router is None else "router")
+    way = methods.find(name)
     settings = way.settings() if settings is None else settings
     library = library if isinstance(library, Library) else open_library(library)
     support = support if isinstance(support, Support) else read_support(support)
     live = LiveMixture(library)
     if router is not None:
-        settings = with_router(way, settings, router, live)
+        if not hasattr(settings, "router"):
+            raise InvalidSettings(f"the method {name} does not ask a router: leave it out, or say --method router")
+        trained = router if isinstance(router, TrainedRouter) else read_router(router)
+        trained.check_fits(live)
+        settings = replace(settings, router=trained)
     if head == "linear":
         own_classifier(live, support.class_names)  # refuses classes that it does not know before any work is done
     task = Task.of(live, support)
@@ -61,16 +79,7 @@ def adapt(
         fit = way(live, task, settings, progress)
         if known:
             known.put(fit)
-    return Adapted(live, task, fit, head, support.class_names, way.name)
-
-
-def with_router(way: methods.Method[Any], settings: Any, router: TrainedRouter | str | Path, live: LiveMixture) -> Any:
-    """A method's settings with a router that fits the network."""
-    if not way.takes_router:
-        raise InvalidSettings(f"the method {way.name} does not ask a router: leave it out, or use the method router")
-    trained = router if isinstance(router, TrainedRouter) else read_router(router)
-    trained.check_fits(live)
-    return replace(settings, router=trained)
+    return Adapted(live, task, fit, head, support.class_names, name)
 
 
 def solve_task(
@@ -85,3 +94,144 @@ def solve_task(
         progress: told shares of the work.
     """
     return adapt(library, support, "solver", settings, progress=progress)
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Classes of some inputs.
+
+    Args:
+        class_names: names of the classes, one per column.
+        probabilities: (n_inputs, n_classes); the softmax of the head's scores, not calibrated.
+    """
+
+    class_names: tuple[str, ...]
+    probabilities: Tensor
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The most probable class of each input."""
+        return tuple(self.class_names[index] for index in self.probabilities.argmax(dim=1).tolist())
+
+
+class Adapted:
+    """A task's model.
+
+    Args:
+        live: the network; it gets the task's weights here and must keep them.
+        task: what they were fitted to.
+        fit: what was found.
+        head: how classes are told apart.
+        class_names: the classes in the order that predictions have; the task's own by default.
+        method: by which the fit was found, for people.
+    """
+
+    def __init__(
+        self,
+        live: LiveMixture,
+        task: Task,
+        fit: Fit,
+        head: HeadName = "prototype",
+        class_names: Sequence[str] | None = None,
+        method: str = "",
+    ) -> None:
+        self.fit, self.head, self.method = fit, head, method
+        self.class_names = tuple(class_names or task.class_names)
+        self.recipe = live.library.recipe(fit.mixture, fit.residual)
+        self._live, self._task = live, task
+        live.compose(fit.mixture, fit.residual)
+        self._read = live.read(task.objective)
+        if head == "linear":
+            self._classifier = own_classifier(live, task.class_names)
+            self._classifier.use(live.library.compose(self.recipe).tensors())
+        else:
+            self._head = task.objective.fit_head(self._read, HEADS[head])
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """All sources of the library, with weight or without."""
+        return self._live.library.names
+
+    @property
+    def mixture(self) -> Mixture:
+        """The weights of the sources."""
+        return self.recipe.mixture
+
+    @cached_property
+    def loss(self) -> float:
+        """Leave-one-out loss of the adapted network, on the examples that its weights were chosen by."""
+        return float(self._task.objective.losses(self._read).mean())
+
+    @cached_property
+    def diagnostics(self) -> Diagnostics:
+        """What the model is made of; reads every source once."""
+        return diagnose(self._live.library, self.recipe, self.fit.spread())
+
+    @cached_property
+    def held_out_accuracy(self) -> float:
+        """Share of the examples that are recognised by a head that has not seen them; NaN if no class has two.
+
+        The weights of the sources have seen them, so new examples may be harder.
+        """
+        objective = self._task.objective
+        if self.head != "linear":
+            return objective.held_out_accuracy(self._read, HEADS[self.head])
+        assert isinstance(objective, LeaveOneOut)
+        return float((self._logits(objective.plain).argmax(dim=1) == objective.classes).double().mean())
+
+    def predict(self, inputs: Sequence[Any] | Tensor) -> Predictions:
+        """Name the class of each input: pictures (or their paths), texts, or a prepared tensor."""
+        if isinstance(inputs, str):
+            raise InvalidSupport("one text is not a list of texts: put it in brackets")
+        values, kind = gather(inputs)
+        if not len(values):
+            return Predictions(self.class_names, torch.zeros(0, len(self.class_names)))
+        check_inputs(values, kind)
+        # The task has an order of its own for the classes, so that the given one changes no bit.
+        columns = [self._task.class_names.index(name) for name in self.class_names]
+        probabilities = self._logits(self._live.prepare(values, kind)).softmax(dim=1)
+        return Predictions(self.class_names, probabilities[:, columns])
+
+    def save(self, path: str | Path) -> None:
+        """Write the recipe; an existing file is replaced in one step."""
+        write_recipe(path, self.recipe)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All that is known of it, for machines; of private weights nothing but these."""
+        fit, mixture, evidence = self.fit, self.fit.mixture, self.fit.evidence
+        accuracy = math.nan if fit.is_private else self.held_out_accuracy
+        losses = dict(zip(evidence.sources, evidence.losses, strict=True)) if evidence else {}
+        data: dict[str, Any] = {
+            "method": self.method,
+            "classes": list(self.class_names),
+            "weights": dict.fromkeys(self._live.library.names, 0.0) | mixture.mean_weights,
+            "losses": losses,
+            "best_single_source": evidence.ranked[0] if evidence else None,
+            "loss": None if fit.is_private else self.loss,
+            "head": self.head,
+            "held_out_accuracy": None if math.isnan(accuracy) else accuracy,
+            "corrected_parameters": fit.residual.n_nonzero if fit.residual else 0,
+            "likeness": dict(fit.likeness),
+            "experts": list(fit.experts),
+            "steps": list(fit.trace.losses),
+            "path": [list(row) for row in fit.trace.path],
+            "advice": list(fit.trace.endings),
+            "notes": list(fit.notes),
+            "passes": asdict(fit.passes),
+            "seconds": fit.seconds,
+        }
+        if mixture.modules:
+            rows = (dict(zip(mixture.sources, row, strict=True)) for row in mixture.rows)
+            data["weights_per_module"] = dict(zip(mixture.modules, rows, strict=True))
+        return data
+
+    def _logits(self, inputs: Inputs) -> Tensor:
+        """Scores of the classes for each row, (n, n_classes), in the task's own order of classes."""
+        if self.head == "linear":
+            return self._classifier.logits(inputs)
+        return self._head.logits(self._live.read(self._task.objective, inputs))
+
+
+def own_classifier(live: LiveMixture, class_names: Sequence[str]) -> Classifier:
+    """The checkpoints' own head for some of its classes; refused where it does not know them."""
+    return Classifier(live.network, live.library.specs, class_names)

@@ -187,7 +187,7 @@ def test_bad_pattern_is_refused_in_one_line_that_says_what_to_do(pattern, remedy
 
 def test_importing_this_folder_loads_neither_torch_nor_transformers():
     code = (
-        "import sys, smatter.backbones.modules, smatter.backbones.names\n"
+        "import sys, smatter.backbones.modules, smatter.backbones.network\n"
         "print({'torch', 'transformers'} & {*sys.modules})"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

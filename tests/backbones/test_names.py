@@ -4,7 +4,7 @@ import pytest
 import torch
 from tiny_models import HEAD_MODELS, Checkpoint, first_output, make, save, tiny_model
 
-from smatter.backbones.names import load_tensors, names_in_memory
+from smatter.backbones.network import load_tensors, names_in_memory
 from smatter.errors import IncompatibleSource
 
 

@@ -10,7 +10,7 @@ from PIL import Image
 from tiny_models import save, tiny_model
 
 from smatter.backbones.images import Preprocessing, open_image
-from smatter.backbones.network import Network, chunks
+from smatter.backbones.network import Network, chunks, load_tensors
 from smatter.backbones.texts import Tokenizer, prepared_tokens
 from smatter.errors import IncompatibleSource, InvalidSupport
 
@@ -18,7 +18,7 @@ from smatter.errors import IncompatibleSource, InvalidSupport
 def live(architecture: str, folder: Path) -> tuple[Network, torch.nn.Module]:
     checkpoint = save(tiny_model(architecture), folder)
     network = Network(json.loads((folder / "config.json").read_text()))
-    network.use(checkpoint.tensors)
+    load_tensors(network.model, checkpoint.tensors)
     return network, checkpoint.model.base_model
 
 

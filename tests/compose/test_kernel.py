@@ -8,9 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smatter.compose import blocked, fused
-from smatter.compose.kernel import blend
-from smatter.files.arrays import NUMPY_DTYPES, Array, as_torch
+from smatter.compose.blocked import blend_blocked
+from smatter.compose.execute import blend
+from smatter.compose.fused import blend_fused
+from smatter.files.reading import NUMPY_DTYPES, Array, as_torch
 from smatter.records import TensorSpec
 
 TORCH = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
@@ -28,7 +29,7 @@ def random_arrays(dtypes: list[str], size: int, seed: int) -> list[Array]:
 
 def run(implementation: Any, sources: list[Array], dtypes: list[str], weights: list[float], out_dtype: str) -> Array:
     out = np.zeros(sources[0].size, NUMPY_DTYPES[out_dtype])
-    implementation.blend(sources, dtypes, weights, out, out_dtype)
+    implementation(sources, dtypes, weights, out, out_dtype)
     return out
 
 
@@ -42,7 +43,7 @@ def run(implementation: Any, sources: list[Array], dtypes: list[str], weights: l
 def test_compiled_and_blocked_give_the_same_bits(dtypes: list[str], out_dtype: str, size: int, seed: int) -> None:
     sources = random_arrays(dtypes, size, seed)
     weights = np.random.default_rng(seed).normal(size=len(dtypes)).astype(np.float32).tolist()
-    compiled, reference = (run(kernel, sources, dtypes, weights, out_dtype) for kernel in (fused, blocked))
+    compiled, reference = (run(kernel, sources, dtypes, weights, out_dtype) for kernel in (blend_fused, blend_blocked))
     assert compiled.tobytes() == reference.tobytes()
 
 
@@ -53,7 +54,7 @@ def test_every_bit_pattern_is_rounded_as_torch_rounds_it(out_dtype: str) -> None
     low = np.array([0, 1, 0x0FFF, 0x1000, 0x1001, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
     bits = (high[:, None] | low).reshape(-1)
     values = bits.view(np.float32)
-    compiled, reference = (run(kernel, [values], ["F32"], [1.0], out_dtype) for kernel in (fused, blocked))
+    compiled, reference = (run(kernel, [values], ["F32"], [1.0], out_dtype) for kernel in (blend_fused, blend_blocked))
     spec = TensorSpec(out_dtype, values.shape)
     assert torch.equal(as_torch(compiled, spec).isnan(), as_torch(reference, spec).isnan())
     numbers = ~np.isnan(values)
@@ -66,7 +67,7 @@ def test_weight_one_returns_every_bit_pattern(dtype: str) -> None:
     bits = sixteen << np.uint32(16) if dtype == "F32" else sixteen.astype(np.uint16)
     values = bits.view(NUMPY_DTYPES[dtype])
     finite = as_torch(values, TensorSpec(dtype, values.shape)).isfinite().numpy()
-    for kernel in (fused, blocked):
+    for kernel in (blend_fused, blend_blocked):
         assert run(kernel, [values[finite]], [dtype], [1.0], dtype).tobytes() == values[finite].tobytes()
 
 
@@ -84,6 +85,6 @@ def test_agrees_with_float64_arithmetic(dtype: str, tolerance: float) -> None:
 def test_no_multiply_add_is_fused() -> None:
     # 1 + 2^-12 squared is 1 + 2^-11 + 2^-24: the last term survives only in a fused multiply-add with -1.
     value = np.full(4096, 1 + 2**-12, np.float32)
-    for kernel in (fused, blocked):
+    for kernel in (blend_fused, blend_blocked):
         result = run(kernel, [np.ones_like(value), value], ["F32", "F32"], [-1.0, float(value[0])], "F32")
         assert (result == np.float32(2**-11)).all()

@@ -64,7 +64,7 @@ def warm_up() -> None:
     import smatter.library.edit
     import smatter.library.export
     import smatter.library.mergekit  # noqa: F401
-    from smatter.compose.kernel import blend
+    from smatter.compose.execute import blend
 
     values = np.ones(8, np.float32)
     blend([values, values], ["F32", "F32"], [0.5, 0.5], np.empty_like(values), "F32")

@@ -10,8 +10,9 @@ import torch
 from safetensors.torch import load_file
 from small_networks import make_tensors, write_checkpoint
 
-from smatter.compose import blocked, kernel
-from smatter.compose.arena import Arena
+from smatter.compose import blocked
+from smatter.compose import execute as kernel
+from smatter.compose.execute import Arena
 from smatter.compose.mixture import Mixture
 from smatter.compose.residual import Elements, Residual
 from smatter.errors import InvalidRecipe, InvalidWeights

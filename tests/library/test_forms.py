@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_networks import make_tensors, write_checkpoint
 
-from smatter.files.arrays import as_torch
+from smatter.files.reading import as_torch
 from smatter.library.checkpoint import open_checkpoint
 from smatter.library.contents import content_digest
 from smatter.library.edit import add_source

@@ -207,7 +207,7 @@ def test_a_disk_that_refuses_at_any_moment_changes_nothing_or_all(
     assert code == 0 and n_refused >= 3
 
 
-PROGRAM = [sys.executable, "-c", "from smatter.cli.main import run; run()"]
+PROGRAM = [sys.executable, "-c", "from smatter.cli.main import run_program; run_program()"]
 
 
 def run_program(*words: str, **options: object) -> subprocess.CompletedProcess[str]:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from smatter.backbones.network import Network
-from smatter.compose.kernel import blend
+from smatter.compose.execute import blend
 from smatter.library.library import open_library
 from smatter.live.mixture import LiveMixture
 from smatter.live.task import Task

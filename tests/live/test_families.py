@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 import smatter
 from smatter.backbones.heads import HEADS
-from smatter.backbones.network import Network
+from smatter.backbones.network import Network, load_tensors
 from smatter.cli.main import main
 from smatter.errors import InvalidSettings
 from smatter.library.library import Library
@@ -92,7 +92,7 @@ def test_a_task_is_adapted_to_and_its_recipe_rebuilds_it(
     adapted.save(tmp_path / "task.safetensors")
     library = smatter.open_library(family.library.folder)
     rebuilt = Network(library.base.config)
-    rebuilt.use(library.compose(smatter.read_recipe(tmp_path / "task.safetensors")).tensors())
+    load_tensors(rebuilt.model, library.compose(smatter.read_recipe(tmp_path / "task.safetensors")).tensors())
     prepare = LiveMixture(library).prepare
     with torch.no_grad():
         shots, queries = (

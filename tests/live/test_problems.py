@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from smatter.backbones import network as network_module
-from smatter.backbones.names import names_in_memory
+from smatter.backbones.network import names_in_memory
 from smatter.library.edit import add_source, init_library
 from smatter.library.library import Library
 from smatter.live import mixture as live_module

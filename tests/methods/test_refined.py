@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import smatter
-from smatter.adapted import Adapted
 from smatter.compose.mixture import Mixture
 from smatter.compose.residual import Residual
 from smatter.errors import InvalidRouter, InvalidSettings
@@ -20,6 +19,7 @@ from smatter.methods import Fit, Passes
 from smatter.methods.private import PrivateSettings, private
 from smatter.methods.refined import RefinedSettings, Tuned, refined
 from smatter.methods.router import RoutedSettings, router
+from smatter.pipeline import Adapted
 from smatter.route.probe import draw_probe
 from smatter.route.store import TABLE, TrainedRouter, read_router, write_router
 from smatter.settings import MetaSettings, RouterSettings, Tying
@@ -100,7 +100,7 @@ def test_gradient_steps_lower_the_loss(live, tiny_suite: Suite, trained: Trained
 
 def trained_tensors(live: LiveMixture, trained: TrainedRouter) -> set[str]:
     assert trained.experts
-    return set(live.numbering.residual(trained.experts.all_values(trained.layout(live))).tensors)
+    return set(live.numbering.residual(trained.experts.all_values(live.layout(trained.router.settings))).tensors)
 
 
 @pytest.mark.parametrize("tying", ["global", "tied", "per-module"])
@@ -176,7 +176,7 @@ def test_tensors_of_other_kinds_are_the_same_task(tiny_library: Library, tiny_su
 def test_one_shot_goes_by_the_router_alone_and_says_so(live, tiny_suite: Suite, trained: TrainedRouter) -> None:
     task = task_of(live, tiny_suite, shots=1, ways=4)
     fit = refined(live, task, RefinedSettings(trained))
-    assert fit.trace.losses == () and "one example per class" in fit.notes[0] and fit.spread == ()
+    assert fit.trace.losses == () and "one example per class" in fit.notes[0] and fit.spread() == ()
     assert fit.mixture == router(live, task, RoutedSettings(trained)).mixture
 
 

@@ -5,7 +5,7 @@ import torch
 
 from smatter.budget.multipliers import Multipliers
 from smatter.route.experts import Experts
-from smatter.units.layouts import Masked
+from smatter.units.numbering import Masked
 
 
 def make_experts(n_experts: int = 3) -> Experts:

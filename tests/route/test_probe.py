@@ -14,7 +14,7 @@ def test_a_group_of_every_domain_inside_of_classes_that_no_source_has_seen() -> 
     assert probe.names == ("print", "hand", "icons", "flags")
     sizes = [min(N_CLASSES, len(suite.classes(suite.domain(name), "router"))) for name in probe.names]
     for group, (name, size) in enumerate(zip(probe.names, sizes, strict=True)):
-        rows, classes = probe.labels.members(group)
+        rows, classes = probe.members(group)
         allowed = {each.key for each in suite.classes(suite.domain(name), "router")}
         texts = [str(probe.inputs[row]).split("/") for row in rows.tolist()]
         assert {domain for domain, _, _ in texts} == {name} and {key for _, key, _ in texts} <= allowed
@@ -28,10 +28,10 @@ def test_it_is_the_same_every_time_and_pictures_work_too() -> None:
     with pytest.raises(InvalidSuite, match="2 are needed"):
         draw_probe(suite)
     one, two = draw_probe(usual_suite()), draw_probe(usual_suite())
-    assert one.inputs == two.inputs and bool((one.labels.classes == two.labels.classes).all())
+    assert one.inputs == two.inputs and bool((one.classes == two.classes).all())
 
 
 def test_domains_with_too_few_classes_are_left_out() -> None:
     suite = text_suite({"a": ("id", keys(0, 40)), "b": ("id", keys(40, 80)), "tiny": ("id", ["only"])})
     probe = draw_probe(suite)
-    assert probe.names == ("a", "b") and np.array_equal(np.unique(probe.labels.groups.numpy()), [0, 1])
+    assert probe.names == ("a", "b") and np.array_equal(np.unique(probe.groups.numpy()), [0, 1])

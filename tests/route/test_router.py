@@ -9,7 +9,7 @@ from torch import Tensor
 from smatter.errors import InvalidSettings
 from smatter.route.descriptor import N_MOMENTS, describe
 from smatter.route.encode import ClassStatistics, Routing
-from smatter.route.probe import ProbeLabels
+from smatter.route.probe import Probe
 from smatter.route.router import Router
 from smatter.settings import Pooling, RouterSettings, Tying
 
@@ -110,7 +110,7 @@ def test_unknown_settings_are_refused() -> None:
 
 def test_descriptors_tell_a_source_that_separates_a_group_from_one_that_does_not() -> None:
     classes = torch.arange(6).repeat_interleave(5)
-    labels = ProbeLabels(classes, classes // 3)
+    labels = Probe((), classes, classes // 3, ("first", "second"))
     centers = draw(6, 8)
     noise = draw(30, 8, seed=1)
     knows_first = torch.where((labels.groups == 0)[:, None], centers[classes] + 0.1 * noise, noise)
@@ -119,5 +119,5 @@ def test_descriptors_tell_a_source_that_separates_a_group_from_one_that_does_not
     turn = torch.linalg.qr(draw(8, 8, seed=2)).Q
     torch.testing.assert_close(describe(3 * knows_first @ turn, labels), describe(knows_first, labels))
     order = torch.randperm(30, generator=torch.Generator().manual_seed(0))
-    moved = ProbeLabels(classes[order], labels.groups[order])
+    moved = Probe((), classes[order], labels.groups[order], labels.names)
     torch.testing.assert_close(describe(knows_first[order], moved), describe(knows_first, labels))

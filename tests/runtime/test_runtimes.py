@@ -16,7 +16,7 @@ from smatter.compose.mixture import Mixture
 from smatter.compose.residual import Elements, Residual
 from smatter.errors import InvalidRecipe, InvalidResidual, InvalidSupport, NotFound
 from smatter.library.library import Library
-from smatter.live.resident import Resident
+from smatter.live.mixture import Resident
 from smatter.runtime.merged import MergedRuntime
 from smatter.runtime.packing import dense_values, pack
 from smatter.runtime.shared import SharedRuntime
@@ -235,7 +235,7 @@ def test_a_mixture_is_found_in_the_catalogue_whatever_the_order(vit: Library) ->
     assert runtime.tasks == ("task",)
 
 
-@pytest.mark.parametrize("form", ["LowRank", "Elements", "Rows", "Columns"])
+@pytest.mark.parametrize("form", ["RankFactors", "ScatteredElements", "Rows", "Columns"])
 def test_each_operator_has_the_form_of_the_fewest_numbers(library: Library, form: str) -> None:
     runtime = SharedRuntime(library, {"base": BASE})
     (base,), generator = runtime.bases.values(), np.random.default_rng(4)
@@ -244,9 +244,9 @@ def test_each_operator_has_the_form_of_the_fewest_numbers(library: Library, form
     name = place.key
     shape = runtime.specs[name].shape
     dense = generator.standard_normal(shape).astype(np.float32)
-    if form == "LowRank":
+    if form == "RankFactors":
         dense = (0.2 * dense[:, :1] @ dense[:1, :]).astype(np.float32)
-    if form == "Elements":
+    if form == "ScatteredElements":
         dense = np.where(np.eye(*shape, dtype=bool) & (np.arange(shape[1]) < 3), dense, 0)
     if form in ("Rows", "Columns"):
         kept = np.zeros(shape, np.float32)

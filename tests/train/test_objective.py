@@ -36,7 +36,7 @@ class Lab:
         settings = RouterSettings(tying=tying, width=8, n_experts=2)
         statistics = probe_statistics(self.live, probe)
         self.router = Router(settings, statistics, len(library.partition.modules), moments, generator)
-        self.experts = Experts(self.live.layout("groups", 8), 2, generator)
+        self.experts = Experts(self.live.layout(RouterSettings()), 2, generator)
         with torch.no_grad():
             self.experts.values.normal_(std=0.02, generator=generator)
         self.gates = torch.rand(2, self.experts.sizes.numel(), generator=generator)
@@ -103,7 +103,7 @@ def test_the_support_set_passes_the_base_once(tiny_library: Library, tiny_suite:
 
 def test_units_cover_every_parameter_once(tiny_library: Library, tiny_suite: Suite) -> None:
     lab = Lab(tiny_library, tiny_suite)
-    unit_of = lab.live.layout("groups", 8).unit_of
+    unit_of = lab.live.layout(RouterSettings()).unit_of
     assert len(unit_of) == sum(parameter.numel() for parameter in lab.live.parameters.values())
     assert int(unit_of.min()) == 0 and np.array_equal(np.unique(unit_of.numpy()), np.arange(int(unit_of.max()) + 1))
     for where in lab.live.numbering.modules.values():  # no unit belongs to two modules

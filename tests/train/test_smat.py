@@ -65,7 +65,7 @@ def test_one_source_has_all_the_weight_and_experts_keep_their_share(
     adapted = smatter.adapt(base_alone, some_support(base_alone, tiny_suite), "router", UNTOLD, router=smat)
     assert adapted.mixture.mean_weights == {"s0": pytest.approx(1.0)}
     assert smat.experts and adapted.recipe.residual
-    layout = smat.layout(make_trainee(base_alone, tiny_suite).live)
+    layout = make_trainee(base_alone, tiny_suite).live.layout(smat.router.settings)
     shares = smat.experts.shares(layout)
     assert bool((shares[:-1] <= SHARE).all()) and bool((shares[:-1] > 0.9 * SHARE).all())
     assert adapted.recipe.residual.n_nonzero <= float(shares[-1]) * layout.n_parameters + 1

@@ -15,7 +15,7 @@ from tiny_models import IMAGE, STAGES, TEXT, build, make
 from transformers import PreTrainedModel
 
 from smatter.backbones.modules import partition
-from smatter.backbones.network import Network
+from smatter.backbones.network import Network, load_tensors
 from smatter.errors import IncompatibleSource
 from smatter.records import Partition, TensorSpec
 from smatter.units.groups import Group, Slice, find_groups
@@ -94,7 +94,7 @@ class Case:
         return Network(self.config)
 
     def output(self, tensors: Tensors) -> torch.Tensor:
-        self.network.use(tensors)
+        load_tensors(self.network.model, tensors)
         with torch.no_grad():
             if self.network.takes_images:
                 pixels = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from smatter.route.experts import Experts
-from smatter.units.layouts import Layout, Masked, Matrix, RankLayout
+from smatter.units.numbering import Layout, Masked, Matrix, RankLayout
 
 LAYOUTS = {
     "groups": Masked(torch.tensor([0, 0, 1, 2, 1, 2, 2, 3, 3, 4] * 3)),

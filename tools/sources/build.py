@@ -23,12 +23,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from safetensors.torch import load_file
 from torch import Tensor
 
-from smatter.backbones.network import Network
+from smatter.backbones.network import Network, load_tensors
 from smatter.files.writing import new_folder, write_file
 from smatter.tasks.open import open_suite
 from smatter.train.examples import domain_shares
 from smatter.train.pictures import TrainingPictures
-from smatter.train.supervised import train_backbone
+from smatter.train.supervised import TrainingStep, train_backbone
 
 
 def train(job: Job, work: Path, told: "Queue[tuple[str, TrainingStep]] | None" = None) -> Path:
@@ -44,7 +44,7 @@ def train(job: Job, work: Path, told: "Queue[tuple[str, TrainingStep]] | None" =
         pictures = Turns(**vars(pictures))
     network = Network(CONFIG)
     if job.start:
-        network.use(load_file(work / job.start / "model.safetensors"))
+        load_tensors(network.model, load_file(work / job.start / "model.safetensors"))
         network.model.float()
     else:
         draw_weights(network, job.weights_seed)

@@ -12,7 +12,7 @@ from libraries import write_library
 from plan import BASE_JOB, CONFIG, LONGER_JOB, SPECIALIST_JOBS, STUDY_JOBS
 from safetensors.torch import load_file
 
-from smatter.backbones.network import Network
+from smatter.backbones.network import Network, load_tensors
 from smatter.library.edit import mark_safe
 
 
@@ -27,7 +27,7 @@ def write_noise(base: Path, folder: Path) -> None:
         spread = values.std(correction=0)
         noise[name] = values.mean() + spread * torch.randn(values.shape, generator=generator)
     network = Network(CONFIG)
-    network.use(noise)
+    load_tensors(network.model, noise)
     write_checkpoint(network, folder)
 
 

@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from safetensors.torch import load_file, save
 from specialists import FROZEN, N_TOKENS, SPECIALISTS, TUNING
 
-from smatter.backbones.network import Network
+from smatter.backbones.network import Network, load_tensors
 from smatter.backbones.texts import Tokenizer
 from smatter.files.writing import new_folder, write_file
 from smatter.tasks.open import open_suite
@@ -73,7 +73,7 @@ def tune(
     texts = TrainingTexts.of(suite, "source", domain_shares(domains), short)
     tensors = load_file(base / WEIGHTS)
     network = Network(config)
-    network.use(tensors)
+    load_tensors(network.model, tensors)
     state = folder.with_name(f"{folder.name}.state.safetensors")
     train_backbone(network, texts, settings, state, watch=watch, frozen=FROZEN)
     learnt = dict(network.model.named_parameters())

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from smatter.backbones.names import load_tensors, names_in_memory
-from smatter.backbones.network import Inputs, Network, chunks
+from smatter.backbones.network import Inputs, Network, chunks, load_tensors, names_in_memory
 from smatter.errors import InvalidSettings
 
 if TYPE_CHECKING:

@@ -125,8 +125,10 @@ class Preprocessing:
             height, width = (size, size) if isinstance(size, int) else size
             n_channels = int(config.get("num_channels", 3))
             plain = preprocessor.get("do_normalize") is False
-            mean = _channels(preprocessor.get("image_mean", 0.5), n_channels)
-            std = _channels(preprocessor.get("image_std", 0.5), n_channels)
+            mean, std = (
+                (float(values),) * n_channels if isinstance(values, int | float) else tuple(map(float, values))
+                for values in (preprocessor.get(name, 0.5) for name in ("image_mean", "image_std"))
+            )
             if plain:
                 mean, std = (0.0,) * n_channels, (1.0,) * n_channels
             return cls(int(height), int(width), n_channels, mean, std, is_fixed)
@@ -138,11 +140,16 @@ class Preprocessing:
     def pixels(self, images: Sequence[Image | Path]) -> Tensor:
         """Pictures as `pixel_values`, (n, channels, height, width): stretched to the network's size, scaled."""
         import torch
+        from PIL.Image import Resampling
 
         result = torch.empty(len(images), self.n_channels, self.height, self.width)
         mean, std = (torch.tensor(values).reshape(-1, 1, 1) for values in (self.mean, self.std))
-        for row, image in enumerate(images):
-            result[row] = (self._array(open_image(image) if isinstance(image, Path) else image) - mean) / std
+        for row, given in enumerate(images):
+            image = opaque(open_image(given) if isinstance(given, Path) else given)
+            small = image.convert("L" if self.n_channels == 1 else "RGB")
+            small = small.resize((self.width, self.height), Resampling.BILINEAR)
+            values = np.asarray(small, np.float32).reshape(self.height, self.width, self.n_channels) / 255
+            result[row] = (torch.from_numpy(np.ascontiguousarray(values.transpose(2, 0, 1))) - mean) / std
         return result
 
     def scaled(self, pictures: np.ndarray[Any, np.dtype[np.uint8]]) -> Tensor:
@@ -170,15 +177,6 @@ class Preprocessing:
                 "resize them, or give images"
             )
 
-    def _array(self, image: Image) -> Tensor:
-        import torch
-        from PIL.Image import Resampling
-
-        small = opaque(image).convert("L" if self.n_channels == 1 else "RGB")
-        small = small.resize((self.width, self.height), Resampling.BILINEAR)
-        values = np.asarray(small, np.float32).reshape(self.height, self.width, self.n_channels) / 255
-        return torch.from_numpy(np.ascontiguousarray(values.transpose(2, 0, 1)))
-
 
 def opaque(image: Image) -> Image:
     """Transparent pictures on white; sixteen-bit greys, which `convert` would clip, in eight bits."""
@@ -192,9 +190,3 @@ def opaque(image: Image) -> Image:
     page = PIL.Image.new("RGBA", layer.size, "white")
     page.alpha_composite(layer)
     return page
-
-
-def _channels(values: Any, n_channels: int) -> tuple[float, ...]:
-    if isinstance(values, int | float):
-        return (float(values),) * n_channels
-    return tuple(float(value) for value in values)

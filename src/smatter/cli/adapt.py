@@ -10,8 +10,8 @@ from smatter.cli.output import Json, check_new_file, human_size, pairs, print_ta
 from smatter.errors import InvalidSettings
 
 if TYPE_CHECKING:
-    from smatter.adapted import Adapted
     from smatter.library.diagnostics import Diagnostics
+    from smatter.pipeline import Adapted
 
 Folder = Annotated[Path, typer.Argument(metavar="LIB", help="The library's folder.", show_default=False)]
 Support = Annotated[
@@ -92,7 +92,7 @@ def adapt(
 ) -> None:
     """Weigh the sources for a few labelled examples: by a trained router, by evidence, or by any other method."""
     name = method or ("evidence" if router is None else "router")
-    settings = methods.find(name).read_settings(pairs(told, "--set"))
+    settings = methods.find(name).read_settings(pairs(told, "--set")) if told else None
     _check_places(name, output, report, replace)
     adapted = _adapted(folder, support, name, settings, router=router, head=head, cache=cache)
     _finish(folder, adapted, output, report, diagnostics, as_json)
@@ -191,29 +191,14 @@ def _finish(
 
         write_file(report, adapted_page(adapted, f"A mixture of the sources of {folder.resolve().name}").encode())
     data = adapted.to_dict() | {"output": output and str(output), "report": report and str(report)}
-    if diagnostics:
-        data["diagnostics"] = vars(adapted.diagnostics)
-
-    def text() -> None:
-        _tell(data)
-        if diagnostics:
-            _tell_diagnostics(adapted.diagnostics)
-        if data["held_out_accuracy"] is not None:
-            share = f"{data['held_out_accuracy']:.0%}"
-            print(f"the {adapted.head} head recognises {share} of examples that it has not seen")
-        if report is not None:
-            print(f"wrote {report}; open it in a browser")
-        if output is None:
-            print("no recipe was written; give -o RECIPE to keep this")
-        else:
-            print(f"wrote {output} ({human_size(output.stat().st_size)}); to build the model:")
-            print(f"  smatter compose {folder} --recipe {output} -o OUT")
-
-    show(data, as_json, text)
+    found = adapted.diagnostics if diagnostics else None
+    if found:
+        data["diagnostics"] = vars(found)
+    show(data, as_json, lambda: _tell(data, folder, found))
 
 
-def _tell(data: dict[str, Any]) -> None:
-    """Weights and losses, for people."""
+def _tell(data: dict[str, Any], folder: Path, found: "Diagnostics | None") -> None:
+    """All of it, for people."""
     weights, losses, best = data["weights"], data["losses"], data["best_single_source"]
     order = sorted(weights, key=lambda name: (-weights[name], losses.get(name, 0.0)))
     weight = "mean weight" if "weights_per_module" in data else "weight"
@@ -234,6 +219,22 @@ def _tell(data: dict[str, Any]) -> None:
         print(line)
     if data["corrected_parameters"]:
         print(f"{data['corrected_parameters']} parameters corrected")
+    if found:
+        _tell_diagnostics(found)
+    if data["held_out_accuracy"] is not None:
+        print(f"the {data['head']} head recognises {data['held_out_accuracy']:.0%} of examples that it has not seen")
+    _tell_places(data, folder)
+
+
+def _tell_places(data: dict[str, Any], folder: Path) -> None:
+    """What was written, and what to do with it."""
+    if data["report"]:
+        print(f"wrote {data['report']}; open it in a browser")
+    if data["output"]:
+        print(f"wrote {data['output']} ({human_size(Path(data['output']).stat().st_size)}); to build the model:")
+        print(f"  smatter compose {folder} --recipe {data['output']} -o OUT")
+    else:
+        print("no recipe was written; give -o RECIPE to keep this")
 
 
 def _tell_diagnostics(found: "Diagnostics") -> None:

@@ -30,19 +30,12 @@ app.command("profile")(profile.profile)
 app.command("demo")(demo.demo)
 
 
-def _tell_version(asked: bool) -> None:
-    if asked:
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+    """Every command takes --json for machines and --debug for a traceback."""
+    if version:
         print(f"smatter {__version__}")
         raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    """Every command takes --json for machines and --debug for a traceback."""
 
 
 def run_program() -> None:

@@ -12,6 +12,9 @@ import typer
 from smatter.errors import AlreadyExists, InvalidSettings, NotFound
 from smatter.records import Progress, silent
 
+NUMERIC = ("", *"+-.0123456789")
+"""How cells of a column of numbers begin."""
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 
@@ -26,14 +29,10 @@ def show(data: dict[str, Any], as_json: bool, text: Callable[[], None]) -> None:
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a plain table, numbers to the right."""
     widths = [max(len(cell) for cell in column) for column in zip(columns, *rows, strict=True)]
-    right = [all(_is_number(row[index]) for row in rows) for index in range(len(columns))]
+    right = [all(row[index][:1] in NUMERIC for row in rows) for index in range(len(columns))]
     for row in (columns, *rows):
         cells = [cell.rjust(w) if r else cell.ljust(w) for cell, w, r in zip(row, widths, right, strict=True)]
         print("  ".join(cells).rstrip())
-
-
-def _is_number(cell: str) -> bool:
-    return cell in ("", "-") or cell[0].isdigit() or cell[0] in "+-."
 
 
 def check_new_file(path: Path, replace: bool, is_ours: Callable[[], bool], kind: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from smatter.files.arrays import NUMPY_DTYPES, Array, as_torch
+from smatter.files.reading import NUMPY_DTYPES, Array, as_torch
 from smatter.records import TensorSpec
 
 BLOCK = 262_144
@@ -17,7 +17,7 @@ BLOCK = 262_144
 def blend_blocked(
     sources: Sequence[Array], dtypes: Sequence[str], weights: Sequence[float], out: Array, out_dtype: str
 ) -> None:
-    """Write sum_r weights[r] * sources[r] to `out`; see `kernel.blend` for the arguments.
+    """Write sum_r weights[r] * sources[r] to `out`; see `execute.blend` for the arguments.
 
     Scales and adds in two operations, never one: a fused multiply-add rounds differently. Accumulates in
     float32, or in float64 where a float64 array takes part.

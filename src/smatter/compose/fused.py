@@ -2,8 +2,8 @@
 
 Up to four sources of the result's own dtype are summed straight into it. More, or mixed, go tile by tile, in groups
 of four, through float32 accumulators that stay in the first-level cache. Either way the order is the one given, each
-sum is rounded once, and nothing is fused or reordered (numba's defaults), so the result equals `blocked.blend` bit for
-bit on every machine.
+sum is rounded once, and nothing is fused or reordered (numba's defaults), so the result
+equals that of `blend_blocked` bit for bit on every machine.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import carray, njit, types
 from numba.extending import intrinsic
 
-from smatter.files.arrays import Array
+from smatter.files.reading import Array
 
 TILE = 8192
 CODES = {"F32": 0, "BF16": 1, "F16": 2}
@@ -23,7 +23,7 @@ CODES = {"F32": 0, "BF16": 1, "F16": 2}
 def blend_fused(
     sources: Sequence[Array], dtypes: Sequence[str], weights: Sequence[float], out: Array, out_dtype: str
 ) -> None:
-    """Write sum_r weights[r] * sources[r] to `out`; see `kernel.blend` for the arguments."""
+    """Write sum_r weights[r] * sources[r] to `out`; see `execute.blend` for the arguments."""
     _blend(
         np.array([source.ctypes.data for source in sources], np.uint64),
         np.array([CODES[dtype] for dtype in dtypes], np.int64),

@@ -102,7 +102,7 @@ class Mixture:
 
     def without_idle(self) -> "Mixture":
         """The same without the sources that have no weight anywhere."""
-        kept = [column for column, name in enumerate(self.sources) if name in self.active_sources]
+        kept = [number for number, column in enumerate(zip(*self.rows, strict=True)) if any(column)]
         rows = tuple(tuple(row[column] for column in kept) for row in self.rows)
         return Mixture(tuple(self.sources[column] for column in kept), rows, self.modules, self.rule)
 

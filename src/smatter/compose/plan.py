@@ -58,7 +58,7 @@ class Plan:
         """Names of the sources the result depends on."""
         return tuple(dict.fromkeys(term.source for step in self.steps for term in step.terms))
 
-    @property
+    @cached_property
     def specs(self) -> dict[str, TensorSpec]:
         """What each tensor of the result is."""
         return {step.tensor: step.spec for step in self.steps}

@@ -225,7 +225,7 @@ def quality(predicted: Floats, medians: Floats, bound: Floats, high: Floats) -> 
         n_tested=len(off),
         within_5_percent=float((off <= 0.05).mean()),
         within_10_percent=float((off <= 0.10).mean()),
-        spearman=float(spearmanr(predicted, medians).statistic),
+        spearman=float(spearmanr(predicted, medians).statistic) if np.ptp(predicted) > 0 < np.ptp(medians) else 0.0,
         coverage=float((high <= bound).mean()),
         slack=float((bound / high - 1).mean()),
     )

@@ -1,4 +1,4 @@
-"""Reading a safetensors header as if a stranger had written it.
+"""Reading JSON and safetensors files as if a stranger had written them, and the arrays that they hold.
 
 The format: eight bytes of little-endian length, a JSON object, then the values. The safetensors library
 accepts duplicate keys and headers of 100 MB; here every number is bounded and every byte accounted for.
@@ -13,13 +13,24 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 from smatter.errors import NotFound, UnsafeFile
-from smatter.files.arrays import NUMPY_DTYPES, Array
-from smatter.records import ITEM_SIZES, TensorSpec
+from smatter.records import FLOATING, ITEM_SIZES, TensorSpec
+
+if TYPE_CHECKING:
+    import torch
+
+Array = NDArray[Any]
+
+NUMPY_DTYPES: dict[str, DTypeLike] = {
+    "F64": np.float64, "F32": np.float32, "BF16": np.uint16, "F16": np.float16,
+    "I64": np.int64, "I32": np.int32, "I16": np.int16, "I8": np.int8, "U8": np.uint8, "BOOL": np.bool_,
+}  # fmt: skip
+"""How each dtype lies in a numpy array; bfloat16 as its bit pattern."""
 
 MAX_HEADER_BYTES = 4_000_000
 MAX_TENSORS = 50_000
@@ -99,20 +110,18 @@ def _entry(name: str, entry: Any, path: Path) -> tuple[TensorSpec, int, int]:
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in ITEM_SIZES:
         refuse(f"has dtype {str(dtype)[:40]!r}, which cannot be mixed (known: {', '.join(ITEM_SIZES)})")
-    if not _natural_numbers(shape) or len(shape) > MAX_DIMENSIONS:
+    shape_is_sound, offsets_are_sound = (
+        isinstance(values, list) and all(type(value) is int and 0 <= value < 2**53 for value in values)
+        for values in (shape, offsets)
+    )
+    if not shape_is_sound or len(shape) > MAX_DIMENSIONS:
         refuse("has a shape that is not a short list of natural numbers")
-    if not _natural_numbers(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
+    if not offsets_are_sound or len(offsets) != 2 or offsets[0] > offsets[1]:
         refuse("has data_offsets that are not two increasing natural numbers")
     spec = TensorSpec(dtype, tuple(shape))
     if spec.n_bytes != offsets[1] - offsets[0]:
         refuse(f"needs {spec.n_bytes} bytes for {spec} but its data_offsets span {offsets[1] - offsets[0]}")
     return spec, offsets[0], offsets[1]
-
-
-def _natural_numbers(values: Any) -> bool:
-    if not isinstance(values, list):
-        return False
-    return all(type(value) is int and 0 <= value < 2**53 for value in values)
 
 
 def _check_cover(spans: list[tuple[int, int, str]], n_data_bytes: int, path: Path) -> None:
@@ -251,3 +260,30 @@ def safe_path(folder: Path, name: str) -> Path:
     if not any(real.is_relative_to(place) for place in allowed):
         raise UnsafeFile(f"{path} is a link to {real}, outside the checkpoint; copy the file into the folder")
     return path
+
+
+def all_finite(block: Array, dtype: str) -> bool:
+    """Whether a block has neither NaN nor Inf; integers never have."""
+    if dtype == "BF16":
+        return not bool(((block & np.uint16(0x7F80)) == np.uint16(0x7F80)).any())
+    if dtype in FLOATING:
+        return bool(np.isfinite(block).all())
+    return True
+
+
+def as_torch(array: Array, spec: TensorSpec) -> "torch.Tensor":
+    """A torch tensor on the same memory, with the dtype and shape of `spec`.
+
+    The array may be a read-only view of a mapped file: torch knows no read-only tensors, so writing to the
+    result of such a view is the caller's mistake (the mapping is private; the file stays as it is).
+    """
+    import torch
+
+    flat = array.reshape(-1)
+    if not flat.flags.writeable:
+        flat = flat.view()
+        flat.flags.writeable = True
+    tensor = torch.from_numpy(flat)
+    if spec.dtype == "BF16":
+        tensor = tensor.view(torch.bfloat16)
+    return tensor.reshape(spec.shape)

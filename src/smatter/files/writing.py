@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from smatter.errors import AlreadyExists, CannotWrite, NotFound, SmatterError
-from smatter.files.arrays import Array
+from smatter.files.reading import Array
 from smatter.records import TensorSpec
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from smatter.compose.execute import ranges
 from smatter.errors import SmatterError
 from smatter.files.hashing import file_digest
+from smatter.library.checkpoint import Checkpoint
 from smatter.library.compare import Finding, compare
 from smatter.library.contents import content_digest
 from smatter.library.library import Library
@@ -81,12 +82,11 @@ def _check_source(library: Library, name: str, progress: Progress) -> list[Findi
             findings.append(Finding("error", "hashes", name, message))
     if findings:
         return findings
-    if entry.form == "whole" and name != library.manifest.base:
-        candidate = library.open_checkpoint(name)
-        findings = compare(library.base, candidate, name, library.manifest.exclude)
+    source = library.open_source(name)
+    if isinstance(source, Checkpoint) and name != library.manifest.base:
+        findings = compare(library.base, source, name, library.manifest.exclude)
         if any(finding.severity == "error" for finding in findings):
             return findings
-    source = library.open_source(name)
     if content_digest(source, library.specs, f"source {name!r}", progress) != entry.digest:
         message = "its contents differ from their digest in library.json: remove the source and add it again"
         findings.append(Finding("error", "hashes", name, message))

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from smatter.errors import NotFound, UnsafeFile
-from smatter.files.arrays import Array
-from smatter.files.reading import MAX_LABEL_CHARACTERS, MappedFile, Placed, read_small_json, safe_path
+from smatter.files.reading import MAX_LABEL_CHARACTERS, Array, MappedFile, Placed, read_small_json, safe_path
 from smatter.records import TensorSpec
 
 WEIGHTS = "model.safetensors"
@@ -88,8 +87,9 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         safe_path(folder, name)
     specs = {name: tensors[name].spec for name in sorted(tensors)}
     checkpoint = Checkpoint(folder, config, specs, weight_files, (*weight_files, *index, *side), places)
-    for label in (checkpoint.architecture, checkpoint.model_type or ""):
-        if len(label) > MAX_LABEL_CHARACTERS or not label.isprintable():
+    classes = config.get("architectures")
+    for label in (config.get("model_type"), *(classes[:1] if isinstance(classes, list) else [])):
+        if isinstance(label, str) and (len(label) > MAX_LABEL_CHARACTERS or not label.isprintable()):
             raise UnsafeFile(f"{folder / 'config.json'} names an overlong or unprintable architecture; save it again")
     return checkpoint
 

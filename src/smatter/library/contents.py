@@ -10,7 +10,7 @@ from typing import Protocol
 
 from smatter.compose.execute import ranges
 from smatter.errors import UnsafeFile
-from smatter.files.arrays import Array, all_finite
+from smatter.files.reading import Array, all_finite
 from smatter.records import Progress, TensorSpec, silent
 
 

@@ -5,43 +5,37 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from smatter.compose.arena import Arena
+from smatter.compose.execute import Arena
 from smatter.compose.mixture import Mixture
 from smatter.compose.plan import Plan, make_plan
 from smatter.compose.recipe import Recipe
 from smatter.compose.residual import Residual
 from smatter.errors import InvalidRecipe, NotFound, SourceChanged, UnknownModule
-from smatter.files.arrays import Array, as_torch
 from smatter.files.hashing import Seal
-from smatter.files.reading import safe_path
+from smatter.files.reading import Array, as_torch, safe_path
 from smatter.library.checkpoint import Checkpoint, open_checkpoint
 from smatter.library.contents import Tensors
-from smatter.library.manifest import Manifest, SourceEntry, read_manifest
+from smatter.library.manifest import Manifest, SourceEntry, is_excluded, read_manifest
 from smatter.library.stored import STORED, StoredSource
-from smatter.records import Partition, Progress, TensorSpec, silent
+from smatter.records import Progress, TensorSpec, silent
 
 if TYPE_CHECKING:
     import torch
 
 
 class Library:
-    """R sources of one architecture, read-only; files are opened when they are first needed."""
+    """R sources of one architecture, read-only; files are opened when they are first needed.
+
+    `names` are those of the sources, the base among them; `partition` the modules of the network, by names on disk.
+    """
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder = folder
         self.manifest = manifest
+        self.names = tuple(source.name for source in manifest.sources)
+        self.partition = manifest.partition
         self._sources: dict[str, Tensors] = {}
         self._verified: set[str] = set()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the sources, the base among them."""
-        return tuple(source.name for source in self.manifest.sources)
-
-    @property
-    def partition(self) -> Partition:
-        """The modules of the network, by names on disk."""
-        return self.manifest.partition
 
     @cached_property
     def base(self) -> Checkpoint:
@@ -51,7 +45,8 @@ class Library:
     @cached_property
     def specs(self) -> dict[str, TensorSpec]:
         """Every tensor that takes part in mixing, as the base has it."""
-        specs = {name: spec for name, spec in self.base.tensors.items() if self.manifest.covers(name)}
+        tensors, exclude = self.base.tensors, self.manifest.exclude
+        specs = {name: spec for name, spec in tensors.items() if not (exclude and is_excluded(name, exclude))}
         for name in specs:
             self.partition.module_of(name)
         missing = {tensor for tensors in self.partition.modules.values() for tensor in tensors} - set(specs)
@@ -76,17 +71,13 @@ class Library:
         """All tensors of a source, decoded when read."""
         if name not in self._sources:
             entry = self.manifest.source(name)
-            if entry.form == "whole":
-                self._sources[name] = self.open_checkpoint(name)
+            if name == self.manifest.base:
+                self._sources[name] = self.base
+            elif entry.form == "whole":
+                self._sources[name] = open_checkpoint(self.path_of(entry))
             else:
                 self._sources[name] = StoredSource(safe_path(self.path_of(entry), STORED), entry.form, self.base)
         return self._sources[name]
-
-    def open_checkpoint(self, name: str) -> Checkpoint:
-        """The checkpoint folder of a source that is stored whole."""
-        if name == self.manifest.base:
-            return self.base
-        return open_checkpoint(self.path_of(self.manifest.source(name)))
 
     def spec(self, source: str, tensor: str) -> TensorSpec:
         """Dtype and shape of a tensor in a source; part of `compose.Reader`."""
@@ -133,7 +124,8 @@ class Library:
         if not folder.is_dir():
             raise NotFound(f"{folder}, the folder of source {name!r}, is gone: restore it, or remove the source")
         added = [(safe_path(folder, file), record.sha256) for file, record in entry.files.items()]
-        for file in self.open_checkpoint(name).files if entry.form == "whole" else ():
+        source = self.open_source(name) if entry.form == "whole" else None
+        for file in source.files if isinstance(source, Checkpoint) else ():
             if file not in entry.files:
                 raise SourceChanged(
                     f"{folder / file} was not there when source {name!r} was added: delete it, or remove the source "
@@ -143,15 +135,10 @@ class Library:
 
     def recipe(self, mixture: Mixture, residual: Residual | None = None) -> Recipe:
         """A recipe of this library's sources; refuses what could not be composed."""
-        recipe = Recipe(
-            mixture,
-            {name: self.manifest.source(name).digest for name in mixture.sources},
-            self.manifest.architecture,
-            self.partition.digest,
-            residual,
-        )
-        self.plan(recipe)
-        return recipe
+        digests = self.manifest.digests
+        make_plan(mixture, self.specs, self.partition, digests, residual)
+        own = {name: digests[name] for name in mixture.sources}
+        return Recipe(mixture, own, self.manifest.architecture, self.partition.digest, residual)
 
     def plan(self, what: Mixture | Recipe) -> Plan:
         """What composing a mixture or rebuilding a recipe will do, before anything is read.

@@ -102,10 +102,6 @@ class Manifest(_Record):
         known = ", ".join(source.name for source in self.sources)
         raise UnknownSource(f"no source is named {name!r}: the library has {known}")
 
-    def covers(self, tensor: str) -> bool:
-        """Whether a tensor takes part in mixing, or is excluded."""
-        return not is_excluded(tensor, self.exclude)
-
     def to_json(self) -> bytes:
         """The text of library.json."""
         return json.dumps(self.model_dump(mode="json", by_alias=True), indent=1).encode() + b"\n"

@@ -16,9 +16,8 @@ from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
 from smatter.compose.residual import Elements, Residual
 from smatter.errors import InvalidRecipe, NotFound, SmatterError, UnsafeFile
-from smatter.files.arrays import Array
 from smatter.files.fields import Digest, Name, first_mistake
-from smatter.files.reading import MAX_NAME_CHARACTERS, MappedFile, parse_json
+from smatter.files.reading import MAX_NAME_CHARACTERS, Array, MappedFile, parse_json
 from smatter.files.writing import write_tensors
 from smatter.records import TensorSpec
 

@@ -7,8 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from smatter.compose.execute import Reader, ranges
-from smatter.compose.kernel import as_float32
+from smatter.compose.execute import Reader, as_float32, ranges
 from smatter.records import Partition, Progress, TensorSpec, silent
 
 SAME_BASIN = 0.5

@@ -11,11 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from smatter.compose.execute import ranges
-from smatter.compose.kernel import as_float32
+from smatter.compose.execute import as_float32, ranges
 from smatter.errors import IncompatibleSource, UnsafeFile
-from smatter.files.arrays import Array
-from smatter.files.reading import MappedFile, parse_json
+from smatter.files.reading import Array, MappedFile, parse_json
 from smatter.files.writing import encode_header
 from smatter.library.contents import Tensors
 from smatter.library.forms import Form

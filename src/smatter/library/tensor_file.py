@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from smatter.compose.plan import Step
-from smatter.files.arrays import NUMPY_DTYPES, Array
+from smatter.files.reading import NUMPY_DTYPES, Array
 from smatter.files.writing import encode_header
 from smatter.records import ITEM_SIZES, TensorSpec
 

@@ -22,7 +22,7 @@ from smatter.solve.pattern import Pattern
 from smatter.solve.problem import Evaluation, Problem
 from smatter.solve.solution import Solution
 from smatter.solve.thresholding import HardThresholding
-from smatter.units.layouts import Layout
+from smatter.units.numbering import Layout
 
 GAP = 1e-2
 """Of the Frank-Wolfe steps: a hundredth of the loss is far less than its error from a few examples."""

@@ -1,40 +1,145 @@
-"""One network in memory whose weights are whatever mixture was last asked for, with gradients.
+"""A library's network in memory whose weights are whatever mixture was last asked for.
 
-Sources stay on disk, mapped; what is kept here is one network in float32 and, for a moment, one gradient.
+Sources stay on disk, mapped; what is kept here is one network and, while weights are fitted, for a moment one gradient.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from smatter.backbones.network import CHUNK, Inputs, chunks
-from smatter.compose.execute import ranges
-from smatter.compose.kernel import as_float32
+from smatter.backbones.images import Preprocessing
+from smatter.backbones.network import CHUNK, Inputs, Network, chunks, load_tensors
+from smatter.backbones.texts import Tokenizer, prepared_tokens
+from smatter.compose.execute import Arena, as_float32, execute, ranges
 from smatter.compose.mixture import Mixture
+from smatter.compose.plan import make_plan
 from smatter.compose.residual import Residual
-from smatter.errors import InvalidSupport
-from smatter.files.arrays import as_torch
+from smatter.errors import InvalidSettings, InvalidSupport, UnsafeFile
+from smatter.files.reading import as_torch, read_small_json, safe_path
 from smatter.library.library import Library
 from smatter.live.objectives import Objective
-from smatter.live.resident import Resident
 from smatter.records import TensorSpec
-from smatter.settings import UnitKind
+from smatter.settings import RouterSettings, UnitKind
 from smatter.tasks.support import Kind
-from smatter.units.layouts import Layout, make_layout
-from smatter.units.numbering import Numbering
+from smatter.units.numbering import Layout, Numbering, make_layout
+
+_MAKING = threading.Lock()
+"""Networks are made one at a time: what their checkpoint does not fill is drawn from torch's own generator."""
+
+PREPROCESSOR = "preprocessor_config.json"
+DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16}
 
 DOT_BLOCK = 1 << 18
 """Elements per inner product in float32; the sum over blocks is in float64."""
 
 
-class LiveMixture:
-    """A library's network in memory.
+class Resident:
+    """One network and the memory of its weights.
+
+    Args:
+        library: where mixtures are composed from.
+        dtype: of the weights and of all computing, "F32" or "BF16".
+        mixture: the first weights; the base's by default.
+        residual: their correction, if any.
+    """
+
+    def __init__(
+        self, library: Library, dtype: str = "F32", mixture: Mixture | None = None, residual: Residual | None = None
+    ) -> None:
+        if dtype not in DTYPES:
+            raise InvalidSettings(f"unknown dtype {dtype!r}: use {' or '.join(DTYPES)}")
+        library.verify()
+        self.library, self.dtype = library, dtype
+        self.specs = {
+            name: TensorSpec(dtype, spec.shape) if spec.is_floating else spec for name, spec in library.specs.items()
+        }
+        self.arena = Arena(self.specs)
+        with _MAKING:
+            self.network = Network(library.base.config)
+        self.compose(mixture or Mixture.of({library.manifest.base: 1.0}), residual)
+        load_tensors(self.network.model, self.arena.tensors())
+        for parameter in self.network.model.parameters():  # frequencies and the like stay as exact as they are
+            parameter.requires_grad_(False)
+            parameter.data = parameter.data.to(DTYPES[dtype])
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory of the weights."""
+        return sum(spec.n_bytes for spec in self.specs.values())
+
+    def compose(self, mixture: Mixture, residual: Residual | None = None) -> None:
+        """Give the network these weights; the memory stays the same."""
+        library = self.library
+        plan = make_plan(mixture, self.specs, library.partition, library.manifest.digests, residual)
+        execute(plan, library, self.arena)
+
+    def features(self, inputs: Inputs) -> Tensor:
+        """Features of all rows, (n, d), in bounded memory."""
+        return torch.cat([self.pass_through(part) for part in chunks(inputs)])
+
+    def pass_through(self, inputs: Inputs) -> Tensor:
+        """Features of all rows at once."""
+        dtype = DTYPES[self.dtype]
+        given = {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in inputs.items()}
+        with torch.inference_mode():
+            return self.network.features(given)
+
+    def prepare(self, examples: Sequence[Any] | Tensor, kind: Kind | None = None) -> Inputs:
+        """Pictures (or their paths), texts, or a prepared tensor as arguments of the forward pass.
+
+        Args:
+            examples: of one kind.
+            kind: which; refused where the network takes the other.
+        """
+        if kind is not None and (kind == "images") != self.network.takes_images:
+            takes = "images" if self.network.takes_images else "texts"
+            raise InvalidSupport(f"the library's network takes {takes}, not {kind}: use a library made for {kind}")
+        if isinstance(examples, Tensor):
+            if not self.network.takes_images:
+                return prepared_tokens(examples, self.network.config)
+            self.preprocessing.check(examples)
+            return {"pixel_values": examples.float()}
+        if self.network.takes_images:
+            opened = [Path(each) if isinstance(each, str) else each for each in examples]
+            return {"pixel_values": self.preprocessing.pixels(opened)}
+        return self._tokenizer.tokens(examples)
+
+    @cached_property
+    def preprocessing(self) -> Preprocessing:
+        """How pictures become pixels that the network takes."""
+        folder, preprocessor = self.library.base.folder, {}
+        if PREPROCESSOR in self.library.base.files:
+            preprocessor = read_small_json(safe_path(folder, PREPROCESSOR))
+            if not isinstance(preprocessor, dict):
+                raise UnsafeFile(f"{folder / PREPROCESSOR} is not a JSON object; copy it again")
+        return Preprocessing.of(self.network.config, preprocessor)
+
+    @cached_property
+    def _tokenizer(self) -> Tokenizer:
+        return Tokenizer.of(self.network.config, self.library.base.folder)
+
+    @cached_property
+    def leaves(self) -> dict[str, tuple[nn.Module, str]]:
+        """By name on disk, the last module that has a tensor as its own parameter, and the parameter's name there."""
+        places = {tensor.data_ptr(): name for name, tensor in self.arena.tensors().items() if tensor.numel()}
+        found: dict[str, tuple[nn.Module, str]] = {}
+        for module in self.network.model.modules():
+            for name, parameter in module.named_parameters(recurse=False):
+                if (disk := places.get(parameter.data_ptr())) is not None:
+                    found[disk] = module, name
+        return found
+
+
+class LiveMixture(Resident):
+    """A library's network in memory, to fit weights with: it has gradients, and counts what passes.
 
     Mixtures are composed in float32 whatever the sources' dtype, so that a loss is smooth in the weights; an export
     of the same recipe is rounded to the base's dtype once more.
@@ -46,12 +151,10 @@ class LiveMixture:
     """
 
     def __init__(self, library: Library) -> None:
-        self.library = library
+        super().__init__(library)
         self.n_forwards, self.n_backwards = 0, 0
-        self._resident = Resident(library)
-        self.network, self.specs = self._resident.network, self._resident.specs
         self.parameters: dict[str, torch.nn.Parameter] = {
-            disk: getattr(module, name).requires_grad_() for disk, (module, name) in self._resident.leaves.items()
+            disk: getattr(module, name).requires_grad_() for disk, (module, name) in self.leaves.items()
         }
         self._layouts: dict[tuple[UnitKind, int], Layout] = {}
 
@@ -66,27 +169,16 @@ class LiveMixture:
         library = self.library
         return Numbering.of(self.specs, library.base.config, library.partition, self.parameters)
 
-    def layout(self, units: UnitKind, rank: int) -> Layout:
-        """What one gate of a correction switches; made once."""
-        key = units, rank if units == "components" else 0
+    def layout(self, settings: RouterSettings) -> Layout:
+        """What one gate of a router's experts switches; made once."""
+        key = settings.units, settings.rank
         if key not in self._layouts:
-            self._layouts[key] = make_layout(self.numbering, units, rank)
+            self._layouts[key] = make_layout(self.numbering, *key)
         return self._layouts[key]
-
-    def compose(self, mixture: Mixture, residual: Residual | None = None) -> None:
-        """Give the network these weights."""
-        self._resident.compose(mixture, residual)
-
-    def prepare(self, inputs: Sequence[Any] | Tensor, kind: Kind) -> Inputs:
-        """Pictures, texts or prepared tensors as arguments of the forward pass."""
-        if (kind == "images") != self.network.takes_images:
-            takes = "images" if self.network.takes_images else "texts"
-            raise InvalidSupport(f"the library's network takes {takes}, not {kind}: use a library made for {kind}")
-        return self._resident.prepare(inputs)
 
     def pictures(self, values: np.ndarray[Any, np.dtype[np.uint8]]) -> Tensor:
         """Pictures of one size, (n, height, width, 3), as prepared pixels."""
-        return self._resident.preprocessing.scaled(values)
+        return self.preprocessing.scaled(values)
 
     def examples(self, values: Sequence[str] | np.ndarray[Any, np.dtype[np.uint8]]) -> Inputs:
         """Examples of a suite, texts or pictures of one size, as arguments of the forward pass."""

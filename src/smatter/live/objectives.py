@@ -83,11 +83,6 @@ class LeaveOneOut:
         return rows.scatter_reduce(0, self.examples, torch.arange(len(self.examples)), "amin")
 
     @property
-    def has_views(self) -> bool:
-        """Whether some example has several rows."""
-        return len(self.unchanged) < len(self.examples)
-
-    @property
     def classes(self) -> Tensor:
         """Class of each example."""
         return self.labels[self.unchanged]
@@ -95,7 +90,9 @@ class LeaveOneOut:
     @property
     def plain(self) -> Inputs:
         """A row for each example, as it is."""
-        return {name: tensor[self.unchanged] for name, tensor in self.inputs.items()} if self.has_views else self.inputs
+        if len(self.unchanged) == len(self.examples):
+            return self.inputs
+        return {name: tensor[self.unchanged] for name, tensor in self.inputs.items()}
 
     def fit_head(self, read: Tensor, fit: FitHead) -> Head:
         """A head on the features of the unchanged examples."""

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,45 +36,40 @@ class Task:
 
     @classmethod
     def of(cls, live: LiveMixture, support: Support) -> Task:
-        """The task of a support set; its pictures are read here, once."""
-        ordered, digest = in_order(live, support)
+        """The task of a support set, examples ordered by digest and classes by their first example.
+
+        Pictures are decoded and prepared here, once.
+        """
+        inputs = support.inputs
+        if isinstance(inputs, Tensor):
+            inputs = inputs.detach().cpu()
+            inputs = inputs.float() if support.kind == "images" else inputs.long()
+        elif support.kind == "images":
+            inputs = live.prepare(inputs, "images")["pixel_values"]
+        rows = inputs if not isinstance(inputs, Tensor) else [row.numpy().tobytes() for row in inputs]
+        digests = [hashlib.sha256(row if isinstance(row, bytes) else row.encode()).hexdigest() for row in rows]
+        members: dict[int, list[str]] = {}
+        for digest, label in zip(digests, support.labels, strict=True):
+            members.setdefault(label, []).append(digest)
+        ranked = sorted(members, key=lambda label: sorted(members[label]))
+        rank = {label: number for number, label in enumerate(ranked)}
+        labels = [rank[label] for label in support.labels]
+        order = sorted(range(len(labels)), key=lambda index: (digests[index], labels[index]))
+        ordered = Support(
+            inputs[torch.tensor(order)] if isinstance(inputs, Tensor) else tuple(inputs[index] for index in order),
+            tuple(labels[index] for index in order),
+            tuple(support.class_names[label] for label in ranked),
+            support.kind,
+        )
+        shape = list(inputs.shape[1:]) if isinstance(inputs, Tensor) else []
+        contents = [support.kind, shape, [[digests[index], labels[index]] for index in order]]
+        digest = hashlib.sha256(json.dumps(contents).encode()).hexdigest()
         return cls(leave_one_out(live, ordered), digest, ordered.class_names)
 
     @property
     def can_hold_out(self) -> bool:
         """Whether some class has an example to spare, so that a fit can be judged by what it has not seen."""
         return int(torch.bincount(self.objective.classes).max()) > 1
-
-
-def in_order(live: LiveMixture, support: Support) -> tuple[Support, str]:
-    """A support set with examples ordered by digest and classes by their first example, and its own digest.
-
-    Pictures are prepared on the way.
-    """
-    inputs = support.inputs
-    if isinstance(inputs, Tensor):
-        inputs = inputs.detach().cpu()
-        inputs = inputs.float() if support.kind == "images" else inputs.long()
-    elif support.kind == "images":
-        inputs = live.prepare(inputs, "images")["pixel_values"]
-    rows = inputs if not isinstance(inputs, Tensor) else [row.numpy().tobytes() for row in inputs]
-    digests = [hashlib.sha256(row if isinstance(row, bytes) else row.encode()).hexdigest() for row in rows]
-    members: dict[int, list[str]] = {}
-    for digest, label in zip(digests, support.labels, strict=True):
-        members.setdefault(label, []).append(digest)
-    ranked = sorted(members, key=lambda label: sorted(members[label]))
-    rank = {label: number for number, label in enumerate(ranked)}
-    labels = [rank[label] for label in support.labels]
-    order = sorted(range(len(labels)), key=lambda index: (digests[index], labels[index]))
-    ordered = Support(
-        inputs[torch.tensor(order)] if isinstance(inputs, Tensor) else tuple(inputs[index] for index in order),
-        tuple(labels[index] for index in order),
-        tuple(support.class_names[label] for label in ranked),
-        support.kind,
-    )
-    shape = list(inputs.shape[1:]) if isinstance(inputs, Tensor) else []
-    contents = [support.kind, shape, [[digests[index], labels[index]] for index in order]]
-    return ordered, hashlib.sha256(json.dumps(contents).encode()).hexdigest()
 
 
 def leave_one_out(
@@ -90,28 +83,22 @@ def leave_one_out(
         generator: source of randomness of the views; a fixed one by default.
         n_views: rows of an example that is alone in its class.
     """
-    sizes = support.class_sizes
-    alone = [index for index, label in enumerate(support.labels) if sizes[label] == 1]
-    common = [index for index, label in enumerate(support.labels) if sizes[label] > 1]
-    examples = torch.tensor(common + [index for index in alone for _ in range(n_views)])
-    labels = torch.tensor(support.labels)[examples]
-    if not alone:
-        return LeaveOneOut(live.prepare(support.inputs, support.kind), labels, examples, len(sizes))
-    parts = [_pick(support.inputs, common)] if common else []
-    lonely = _pick(support.inputs, alone)
-    if not isinstance(lonely, Tensor) and support.kind == "texts":
-        texts = [text for part in parts for text in part] + text_views(lonely, n_views, generator)
-        return LeaveOneOut(live.prepare(texts, "texts"), labels, examples, len(sizes))
-    prepared = live.prepare(lonely, support.kind)
-    if support.kind == "images":
-        pixels = image_views(prepared["pixel_values"], n_views, generator).flatten(0, 1)
-        views: Inputs = {"pixel_values": pixels}
-    else:
-        views = token_views(prepared, n_views, generator)
-    plain = [live.prepare(part, support.kind) for part in parts]
-    inputs = {name: torch.cat([*(part[name] for part in plain), views[name]]) for name in views}
-    return LeaveOneOut(inputs, labels, examples, len(sizes))
-
-
-def _pick(inputs: Sequence[Any] | Tensor, indices: Sequence[int]) -> Any:
-    return inputs[torch.tensor(indices)] if isinstance(inputs, Tensor) else [inputs[index] for index in indices]
+    n_classes = len(support.class_names)
+    all_labels = torch.tensor(support.labels)
+    is_alone = torch.bincount(all_labels)[all_labels] == 1
+    common, alone = (~is_alone).nonzero().flatten(), is_alone.nonzero().flatten()
+    examples = torch.cat([common, alone.repeat_interleave(n_views)])
+    labels = all_labels[examples]
+    if len(alone) and not isinstance(support.inputs, Tensor) and support.kind == "texts":
+        lonely = [support.inputs[index] for index in alone.tolist()]
+        texts = [support.inputs[index] for index in common.tolist()] + text_views(lonely, n_views, generator)
+        return LeaveOneOut(live.prepare(texts, "texts"), labels, examples, n_classes)
+    inputs = live.prepare(support.inputs, support.kind)
+    if len(alone):
+        single = {name: tensor[alone] for name, tensor in inputs.items()}
+        if support.kind == "images":
+            views: Inputs = {"pixel_values": image_views(single["pixel_values"], n_views, generator).flatten(0, 1)}
+        else:
+            views = token_views(single, n_views, generator)
+        inputs = {name: torch.cat([tensor[common], views[name]]) for name, tensor in inputs.items()}
+    return LeaveOneOut(inputs, labels, examples, n_classes)

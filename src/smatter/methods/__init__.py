@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
-from functools import cache
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -70,8 +70,8 @@ class Fit:
         residual: the correction, of experts or of the task's own; none where there is none.
         evidence: the loss of each source, where the method looked at it.
         likeness: how much the task is like each group of a router's probe set, by name.
-        spread: how much the first weights vary with the choice of examples: standard deviations over resampled ones,
-            (n_sources,); empty where that is not known.
+        spread: tells, when it is asked, how much the first weights vary with the choice of examples: standard
+            deviations over resampled ones, (n_sources,); empty where that is not known.
         trace: how it came about.
         notes: what a person should know of it.
         is_private: whether the weights may be told to others, and nothing else.
@@ -84,7 +84,7 @@ class Fit:
     residual: Residual | None = None
     evidence: Evidence | None = None
     likeness: Mapping[str, float] = field(default_factory=dict)
-    spread: tuple[float, ...] = ()
+    spread: Callable[[], tuple[float, ...]] = field(default=tuple, compare=False, repr=False)
     trace: Trace = Trace()
     notes: tuple[str, ...] = ()
     is_private: bool = False
@@ -102,16 +102,14 @@ class Method(Generic[S]):
     """A way to adapt.
 
     Args:
-        name: by which it is found.
         settings: the record of its settings; one made without arguments holds the defaults.
-        function: does the work.
         is_private: whether its results must not be kept where others could compare them.
+        function: does the work.
     """
 
-    name: str
     settings: type[S]
+    is_private: bool
     function: Callable[[LiveMixture, Task, S, Progress], Fit]
-    is_private: bool = False
 
     def __call__(self, live: LiveMixture, task: Task, settings: S | None = None, progress: Progress = silent) -> Fit:
         """Adapt to a task; what is in `live` afterwards is of no importance.
@@ -133,14 +131,14 @@ class Method(Generic[S]):
         return replace(fit, passes=passes, seconds=time.perf_counter() - begin)
 
     @property
+    def name(self) -> str:
+        """By which it is found."""
+        return self.function.__name__
+
+    @property
     def summary(self) -> str:
         """What it does, in one line."""
         return (inspect.getdoc(self.function) or "").partition("\n")[0]
-
-    @property
-    def takes_router(self) -> bool:
-        """Whether a trained router is among its settings."""
-        return "router" in {each.name for each in fields(self.settings)}  # type: ignore[arg-type]
 
     def to_dict(self) -> dict[str, Any]:
         """Name, summary and settings, for people and machines; the router is an option of its own."""
@@ -148,7 +146,7 @@ class Method(Generic[S]):
         return {
             "name": self.name,
             "summary": self.summary,
-            "takes_router": self.takes_router,
+            "takes_router": "router" in {each.name for each in fields(self.settings)},  # type: ignore[arg-type]
             "settings": [
                 {"name": each.name, "default": each.default, "help": told.get(each.name, "")}
                 for each in fields(self.settings)  # type: ignore[arg-type]
@@ -172,18 +170,11 @@ class Method(Generic[S]):
         return self.settings(**{name: _parsed(name, value, kinds[name]) for name, value in given.items()})
 
 
-def method(
-    settings: type[S] | type[NoSettings] = NoSettings, is_private: bool = False
-) -> Callable[[Callable[[LiveMixture, Task, S, Progress], Fit]], Method[S]]:
+def method(settings: type[S], is_private: bool = False) -> Callable[[Callable[..., Fit]], Method[S]]:
     """Make a function a method, found by the function's name; see `Method`."""
-
-    def register(function: Callable[[LiveMixture, Task, S, Progress], Fit]) -> Method[S]:
-        return Method(function.__name__, settings, function, is_private)  # type: ignore[arg-type]
-
-    return register
+    return partial(Method, settings, is_private)
 
 
-@cache
 def names() -> tuple[str, ...]:
     """Names of all methods."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
@@ -191,9 +182,13 @@ def names() -> tuple[str, ...]:
 
 def find(name: str) -> Method[Any]:
     """The method of a name."""
-    if name not in names():
-        raise InvalidSettings(f"unknown method {name[:80]!r}: use one of {', '.join(names())}")
-    found = getattr(import_module(f"smatter.methods.{name}"), name)
+    home = f"smatter.methods.{name}"
+    try:
+        found = getattr(import_module(home), name)
+    except ModuleNotFoundError as error:
+        if error.name != home:  # something that the method itself needs
+            raise
+        raise InvalidSettings(f"unknown method {name[:80]!r}: use one of {', '.join(names())}") from None
     assert isinstance(found, Method)
     return found
 

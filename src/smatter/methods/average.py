@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from smatter.records import Progress
 
 
-@method()
+@method(NoSettings)
 def average(live: LiveMixture, task: Task, settings: NoSettings, progress: Progress) -> Fit:  # noqa: ARG001
     """Give every source the same weight, whatever the examples are."""
     names = live.library.names

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from smatter.methods import Fit, Trace, method
-from smatter.records import part
 from smatter.settings import check_at_least, check_temperature
 
 if TYPE_CHECKING:
@@ -40,13 +40,13 @@ def evidence(live: LiveMixture, task: Task, settings: EvidenceSettings, progress
     from smatter.route.evidence import ByEvidence, Evidence
 
     names = live.library.names
-    losses = source_losses(live, task.objective, names, part(progress, 1 / len(names)))
+    losses = source_losses(live, task.objective, names, progress)
     weigh = ByEvidence(names, settings.temperature, settings.max_sources)
     encoded = Encoded(task.objective.classes, None, losses)
     weights = weigh(encoded).weights
     return Fit(
         as_mixture(live, weights, names).without_idle(),
         evidence=Evidence.of(names, losses, settings.temperature),
-        spread=encoded.spread(weigh),
+        spread=partial(encoded.spread, weigh),
         trace=Trace(path=(tuple(weights[0].tolist()),)),
     )

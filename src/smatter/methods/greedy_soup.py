@@ -14,19 +14,18 @@ if TYPE_CHECKING:
     from smatter.records import Progress
 
 
-@method()
+@method(NoSettings)
 def greedy_soup(live: LiveMixture, task: Task, settings: NoSettings, progress: Progress) -> Fit:  # noqa: ARG001
     """Average the sources one by one, best first, keeping each that does not raise the loss of the examples."""
     from smatter.route.evidence import gather_evidence
 
-    step = part(progress, 1 / (2 * len(live.library.names) - 1))
-    evidence = gather_evidence(live, task.objective, progress=step)
+    evidence = gather_evidence(live, task.objective, progress=part(progress, 0.5))
     soup = [evidence.best]
     losses = [evidence.losses[evidence.sources.index(evidence.best)]]
     for name in evidence.ranked[1:]:
         live.compose(_average([*soup, name]))
         loss = live.loss(task.objective)
-        step(1)
+        progress(0.5 / (len(evidence.ranked) - 1))
         if loss <= losses[-1]:  # never true of NaN
             soup.append(name)
             losses.append(loss)

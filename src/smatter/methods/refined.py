@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from smatter.errors import InvalidSettings
@@ -70,18 +71,19 @@ def refined(live: LiveMixture, task: Task, settings: RefinedSettings, progress: 
     if trained is None and not settings.evidence:
         raise InvalidSettings("without a router there is nothing but evidence to go by: give a router")
     told = names if settings.evidence else ()
-    step = part(progress, 1 / (len(told) + settings.n_steps))
+    n_parts = len(told) + settings.n_steps
+    passing, stepping = part(progress, len(told) / n_parts), part(progress, 1 / n_parts)
     if trained is None:
         weigh: Ask | ByEvidence = ByEvidence(names, settings.temperature, settings.max_sources)
-        encoded = Encoded(task.objective.classes, None, source_losses(live, task.objective, names, step))
+        encoded = Encoded(task.objective.classes, None, source_losses(live, task.objective, names, passing))
     else:
         weigh = Ask(trained, trained.describe(live, names), settings.max_sources)
-        encoded = encode(live, task.objective, told, step)
+        encoded = encode(live, task.objective, told, passing)
     routing = weigh(encoded)
     weights, vector = routing.weights, live.numbering.zeros()
     if trained is not None:
         vector = trained.correction(live, routing.experts)
-    steps, notes = Steps(step), []
+    steps, notes = Steps(stepping), []
     steps.path.append(tuple(weights.mean(dim=0).tolist()))
     if not task.can_hold_out:
         notes.append("one example per class: none can be held out, so the weights stay as the router gave them")
@@ -101,7 +103,7 @@ def refined(live: LiveMixture, task: Task, settings: RefinedSettings, progress: 
         residual=live.numbering.compact(vector),
         evidence=None if encoded.losses is None else Evidence.of(names, encoded.losses, settings.temperature),
         likeness={} if trained is None else dict(zip(trained.probe.names, routing.attention.tolist(), strict=True)),
-        spread=encoded.spread(weigh),
+        spread=partial(encoded.spread, weigh),
         trace=Trace(tuple(steps.losses), tuple(steps.path)),
         notes=tuple(notes),
     )
@@ -119,7 +121,7 @@ def _tuned(loss: ResidualLoss, settings: RefinedSettings, alpha: Tensor, steps: 
         return fixed + descend_residual(loss, pattern, n_steps, steps.watch).point[0]
     trained = settings.router
     assert trained is not None and trained.experts is not None
-    experts, layout = trained.experts, trained.layout(live)
+    experts, layout = trained.experts, live.layout(trained.router.settings)
     values, loss = experts.all_values(layout), ResidualLoss(live, loss.objective, loss.mixture)
     if settings.tune == "experts":
         alpha = descend_experts(loss, layout, values, experts.masks, alpha, n_steps, steps.watch)

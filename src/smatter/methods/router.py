@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from smatter.errors import InvalidSettings
 from smatter.methods import Fit, Trace, method
-from smatter.records import part
 from smatter.settings import check_at_least
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def router(live: LiveMixture, task: Task, settings: RoutedSettings, progress: Pr
         raise InvalidSettings("there is no router to ask: give one that `smatter train` wrote, or use evidence")
     trained, names = settings.router, live.library.names
     told = names if settings.evidence else ()
-    encoded = encode(live, task.objective, told, part(progress, 1 / max(1, len(told))))
+    encoded = encode(live, task.objective, told, progress)
     ask = Ask(trained, trained.describe(live, names), settings.max_sources)
     routing = ask(encoded)
     return Fit(
@@ -55,6 +55,6 @@ def router(live: LiveMixture, task: Task, settings: RoutedSettings, progress: Pr
         residual=live.numbering.compact(trained.correction(live, routing.experts)),
         evidence=None if encoded.losses is None else Evidence.of(names, encoded.losses),
         likeness=dict(zip(trained.probe.names, routing.attention.tolist(), strict=True)),
-        spread=encoded.spread(ask),
+        spread=partial(encoded.spread, ask),
         trace=Trace(path=(tuple(routing.weights.mean(dim=0).tolist()),)),
     )

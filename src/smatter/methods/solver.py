@@ -86,15 +86,15 @@ def solver(live: LiveMixture, task: Task, settings: SolverSettings, progress: Pr
 
     names = live.library.names
     n_steps = settings.n_steps + (settings.n_residual_steps if settings.has_residual else 0)
-    step = part(progress, 1 / (len(names) + n_steps))
-    evidence = gather_evidence(live, task.objective, settings.temperature, step)
+    n_parts = len(names) + n_steps
+    evidence = gather_evidence(live, task.objective, settings.temperature, part(progress, len(names) / n_parts))
     allowed = torch.tensor([name in evidence.ranked[: settings.max_sources] for name in names])
     center = allowed.double()
     if settings.start == "evidence":
         center = center * torch.tensor(evidence.weights, dtype=torch.float64)
     center = center / center.sum()
     problem = MixtureLoss(live, task.objective, settings.per_module, pull=settings.pull, center=center)
-    steps = Steps(step)
+    steps = Steps(part(progress, 1 / n_parts))
     solution = descend_weights(
         problem, center.expand(problem.n_blocks, -1), settings.n_steps, steps, allowed, settings.tolerance
     )

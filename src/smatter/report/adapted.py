@@ -1,6 +1,6 @@
 """A page on one task's model: its weights, what the task is like, how the weights moved, what was corrected."""
 
-from smatter.adapted import Adapted
+from smatter.pipeline import Adapted
 from smatter.report import page
 
 
@@ -16,10 +16,10 @@ def diagnostic_parts(adapted: Adapted) -> list[str]:
     found, fit = adapted.diagnostics, adapted.fit
     weights = dict.fromkeys(adapted.sources, 0.0) | adapted.mixture.mean_weights
     steadiness, spreads = "", {}
-    if fit.spread:
+    if spread := fit.spread():
         steadiness = f" With other examples {found.unsteadiness:.0%} of the weight at the start would move"
         if len(set(fit.trace.path)) == 1:  # nothing moved the weights since, so the spreads are theirs
-            spreads = dict(zip(adapted.sources, fit.spread, strict=True))
+            spreads = dict(zip(adapted.sources, spread, strict=True))
         steadiness += "; whiskers show where." if spreads else "."
     parts = [
         page.section(

@@ -17,23 +17,23 @@ from smatter.compose.mixture import Mixture
 from smatter.live.mixture import LiveMixture
 from smatter.records import Progress, silent
 from smatter.route.encode import ClassStatistics
-from smatter.route.probe import Probe, ProbeLabels
+from smatter.route.probe import Probe
 
 N_MOMENTS = 3
 SMALLEST = 1e-6
 
 
-def describe(features: Tensor, labels: ProbeLabels) -> Tensor:
+def describe(features: Tensor, probe: Probe) -> Tensor:
     """The descriptor of a source, (n_groups, N_MOMENTS): logarithms of scatter between, within, and of their ratio.
 
     Args:
         features: of the probe set by the source, (n, d).
-        labels: of the probe set.
+        probe: whose features they are.
     """
     unit = normalize(features.double(), dim=1)
     rows = []
-    for group in range(labels.n_groups):
-        members, classes = labels.members(group)
+    for group in range(len(probe.names)):
+        members, classes = probe.members(group)
         n_classes = int(classes.max()) + 1
         sizes = torch.bincount(classes, minlength=n_classes).double()[:, None]
         means = unit.new_zeros(n_classes, unit.shape[1]).index_add(0, classes, unit[members]) / sizes
@@ -49,7 +49,7 @@ def describe_sources(live: LiveMixture, probe: Probe, sources: Sequence[str], pr
     found = []
     for name in sources:
         live.compose(Mixture.of({name: 1.0}))
-        found.append(describe(live.features(inputs), probe.labels))
+        found.append(describe(live.features(inputs), probe))
         progress(1)
     return torch.stack(found)
 
@@ -58,5 +58,5 @@ def probe_statistics(live: LiveMixture, probe: Probe) -> list[ClassStatistics]:
     """Class statistics of each group of the probe set in the base's features."""
     live.compose(Mixture.of({live.library.manifest.base: 1.0}))
     features = live.features(live.examples(probe.inputs))
-    groups = (probe.labels.members(group) for group in range(probe.labels.n_groups))
+    groups = (probe.members(group) for group in range(len(probe.names)))
     return [ClassStatistics.of(features[rows], classes, int(classes.max()) + 1) for rows, classes in groups]

@@ -144,14 +144,14 @@ def encode(
         live: the network.
         objective: what the task asks of it.
         sources: whose evidence is wanted.
-        progress: told 1 for each of these sources.
+        progress: told the share of these sources that is done.
     """
     if not isinstance(objective, LeaveOneOut):
         raise InvalidSettings("a router compares classes, of which this task has none: use evidence or the solver")
     base, features, losses = live.library.manifest.base, None, []
     for name, (own, read) in zip(sources, _passes(live, objective, sources, progress), strict=True):
         losses.append(own)
-        if name == base and not objective.has_views:
+        if name == base and len(read) == len(own):  # no example has several views
             features = read
     if features is None:
         live.compose(Mixture.of({base: 1.0}))
@@ -168,7 +168,7 @@ def _passes(
         live.compose(Mixture.of({name: 1.0}))
         read = live.read(objective)
         found.append((objective.losses(read), read))
-        progress(1)
+        progress(1 / len(sources))
     return found
 
 
@@ -205,16 +205,16 @@ class Summary(nn.Module):
 
     def forward(self, classes: ClassStatistics) -> Tensor:
         """The vector of a task, (width,)."""
-        pooled: Tensor = self.project(self._pooled(classes.prototypes, classes.spreads))
-        return pooled
-
-    def _pooled(self, prototypes: Tensor, spreads: Tensor) -> Tensor:
+        prototypes, spreads = classes.prototypes, classes.spreads
         if self.pooling == "moments":
-            return torch.cat([prototypes.mean(dim=0), prototypes.std(dim=0, correction=0), spreads.mean(dim=0)])
-        vectors: Tensor = self.embed(torch.cat([prototypes, spreads], dim=1))
-        if self.pooling == "deep-sets":
-            return vectors.mean(dim=0)
-        return ((self.queries @ vectors.T).softmax(dim=1) @ vectors).flatten()
+            pooled = torch.cat([prototypes.mean(dim=0), prototypes.std(dim=0, correction=0), spreads.mean(dim=0)])
+        else:
+            vectors: Tensor = self.embed(torch.cat([prototypes, spreads], dim=1))
+            pooled = vectors.mean(dim=0)
+            if self.pooling == "attention":
+                pooled = ((self.queries @ vectors.T).softmax(dim=1) @ vectors).flatten()
+        projected: Tensor = self.project(pooled)
+        return projected
 
 
 def linear(n_in: int, n_out: int, generator: torch.Generator) -> nn.Linear:

@@ -59,8 +59,10 @@ class Evidence:
         >>> Evidence.of(("near", "far"), torch.tensor([[0.1, 0.2, 0.1], [2.0, 1.9, 2.2]])).weights
         (1.0, 0.0)
         """
-        temperature = default_temperature(len(sources)) if temperature is None else temperature
-        check_temperature(temperature)
+        if temperature is None:
+            temperature = default_temperature(len(sources))
+        else:
+            check_temperature(temperature)
         means = losses.double().mean(dim=1)
         usable = means.nan_to_num(nan=torch.inf, posinf=torch.inf)
         if not bool(torch.isfinite(usable).any()):
@@ -101,7 +103,7 @@ def gather_evidence(
         objective: what the task asks of it.
         temperature: lower trusts the evidence more; towards zero the best source takes all. By default
             `default_temperature`.
-        progress: told 1 for each source.
+        progress: told the share of the sources that is done.
     """
     names = live.library.names
     return Evidence.of(names, source_losses(live, objective, names, progress), temperature)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from smatter.algebra.gates import mean_gates, open_probability, sample_gates
-from smatter.units.layouts import Layout
+from smatter.units.numbering import Layout
 
 TEMPERATURE = 0.5
 OPEN = 1.0

@@ -22,48 +22,32 @@ N_CLASSES, N_EXAMPLES = 5, 6
 
 
 @dataclass(frozen=True)
-class ProbeLabels:
-    """Which class and which group each picture or text of the probe set is of.
-
-    Args:
-        classes: (n,), numbered from zero over all groups.
-        groups: (n,), numbered from zero.
-    """
-
-    classes: Tensor
-    groups: Tensor
-
-    @property
-    def n_groups(self) -> int:
-        """How many groups there are."""
-        return int(self.groups.max()) + 1
-
-    def members(self, group: int) -> tuple[Tensor, Tensor]:
-        """Rows of a group, and their classes numbered from zero."""
-        rows = (self.groups == group).nonzero().flatten()
-        return rows, torch.unique(self.classes[rows], return_inverse=True)[1]
-
-
-@dataclass(frozen=True)
 class Probe:
     """Labelled examples in groups.
 
     Args:
         inputs: pictures of one size, or texts.
-        labels: class and group of each.
+        classes: class of each, (n,), numbered from zero over all groups.
+        groups: group of each, (n,), numbered from zero.
         names: of the groups.
     """
 
     inputs: Inputs
-    labels: ProbeLabels
+    classes: Tensor
+    groups: Tensor
     names: tuple[str, ...]
 
     @property
     def digest(self) -> str:
         """Of all of it."""
         inputs = self.inputs if isinstance(self.inputs, tuple) else self.inputs.tobytes()
-        parts = [inputs, self.labels.classes.tolist(), self.labels.groups.tolist(), self.names]
+        parts = [inputs, self.classes.tolist(), self.groups.tolist(), self.names]
         return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+    def members(self, group: int) -> tuple[Tensor, Tensor]:
+        """Rows of a group, and their classes numbered from zero."""
+        rows = (self.groups == group).nonzero().flatten()
+        return rows, torch.unique(self.classes[rows], return_inverse=True)[1]
 
 
 def draw_probe(suite: Suite, shifts: Sequence[Shift] = (), split: Split = "router") -> Probe:
@@ -93,4 +77,4 @@ def draw_probe(suite: Suite, shifts: Sequence[Shift] = (), split: Split = "route
         inputs: Inputs = tuple(text for group in groups for text in group.inputs)
     else:
         inputs = np.concatenate([np.asarray(group.inputs) for group in groups])
-    return Probe(inputs, ProbeLabels(torch.from_numpy(classes), torch.from_numpy(numbers)), tuple(names))
+    return Probe(inputs, torch.from_numpy(classes), torch.from_numpy(numbers), tuple(names))

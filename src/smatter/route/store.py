@@ -20,22 +20,20 @@ from torch import Tensor
 
 from smatter.algebra.simplex import truncate_alike
 from smatter.errors import InvalidRouter, InvalidSettings, NotFound
-from smatter.files.arrays import as_torch
 from smatter.files.fields import Digest, Name, first_mistake
 from smatter.files.hashing import file_digest
-from smatter.files.reading import MappedFile, read_small_json, safe_path
+from smatter.files.reading import MappedFile, as_torch, read_small_json, safe_path
 from smatter.files.writing import new_folder, write_file, write_tensors
 from smatter.live.mixture import LiveMixture
 from smatter.records import Progress, TensorSpec, silent
 from smatter.route.descriptor import N_MOMENTS, describe_sources
 from smatter.route.encode import ClassStatistics, Encoded, Routing
 from smatter.route.experts import FixedExperts, used
-from smatter.route.probe import Probe, ProbeLabels
+from smatter.route.probe import Probe
 from smatter.route.router import Router
 from smatter.settings import RouterSettings
 from smatter.tasks.rows import MAX_CHARACTERS
 from smatter.tasks.suite import Inputs
-from smatter.units.layouts import Layout
 
 TABLE, WEIGHTS = "router.json", "router.safetensors"
 MAX_PROBE = 20_000
@@ -100,18 +98,14 @@ class TrainedRouter:
             )
         if live.library.partition.digest != self.partition:
             raise InvalidRouter("the router was trained for other modules: train one with `smatter train`")
-        if self.experts and not self.experts.fits(self.layout(live)):
+        if self.experts and not self.experts.fits(live.layout(self.router.settings)):
             raise InvalidRouter("the router's experts are of another network: train one with `smatter train`")
-
-    def layout(self, live: LiveMixture) -> Layout:
-        """The units of its experts in a network."""
-        return live.layout(self.router.settings.units, self.router.settings.rank)
 
     def correction(self, live: LiveMixture, alpha: Tensor) -> Tensor:
         """D for weights of its experts, (n_experts,), as a vector of the network's parameters; zero without experts."""
         if self.experts is None:
             return live.numbering.zeros()
-        return self.experts.residual(alpha, self.layout(live))
+        return self.experts.residual(alpha, live.layout(self.router.settings))
 
     @cached_property
     def keys(self) -> Tensor:
@@ -175,7 +169,7 @@ def write_router(folder: str | Path, trained: TrainedRouter, replace: bool = Fal
     tensors: dict[str, Tensor] = {f"router.{name}": each for name, each in trained.router.state_dict().items()}
     for number, each in enumerate(trained.statistics):
         tensors |= {f"probe.{number}.{name}": value for name, value in vars(each).items()}
-    tensors |= {"probe.classes": probe.labels.classes, "probe.groups": probe.labels.groups}
+    tensors |= {"probe.classes": probe.classes, "probe.groups": probe.groups}
     if not isinstance(probe.inputs, tuple):
         tensors["probe.pictures"] = torch.from_numpy(np.ascontiguousarray(probe.inputs))
     tensors["descriptors"] = torch.stack([trained.descriptors[digest] for digest in trained.sources.values()])
@@ -230,9 +224,9 @@ def _restored(table: _Table, file: MappedFile, digest: str) -> TrainedRouter:
     n_modules = len(state["combine"]) if settings.tying == "tied" else len(state["value.2.bias"])
     router = Router(settings, statistics, n_modules, torch.ones(2, N_MOMENTS), torch.Generator())
     router.load_state_dict(state)
-    labels = ProbeLabels(tensors["probe.classes"], tensors["probe.groups"])
+    classes, groups = tensors["probe.classes"], tensors["probe.groups"]
     inputs: Inputs = table.texts or tensors["probe.pictures"].numpy()
-    if len(inputs) != len(labels.classes) or labels.n_groups != len(table.groups):
+    if not len(inputs) == len(classes) == len(groups) or int(groups.max()) + 1 != len(table.groups):
         raise InvalidRouter("its probe set and the labels of it are of different lengths")
     if tensors["descriptors"].shape != (len(table.sources), len(table.groups), N_MOMENTS):
         raise InvalidRouter("its descriptors are not those of its sources")
@@ -245,7 +239,7 @@ def _restored(table: _Table, file: MappedFile, digest: str) -> TrainedRouter:
     return TrainedRouter(
         router=router.requires_grad_(False),
         experts=experts,
-        probe=Probe(inputs, labels, table.groups),
+        probe=Probe(inputs, classes, groups, table.groups),
         statistics=statistics,
         descriptors=descriptors,
         sources=table.sources,

@@ -13,7 +13,7 @@ from smatter.backbones.network import Inputs
 from smatter.compose.recipe import Recipe
 from smatter.errors import NotFound
 from smatter.library.library import Library
-from smatter.live.resident import Resident
+from smatter.live.mixture import Resident
 from smatter.runtime.batches import find_task, put_back, rows_of_tasks, take
 
 

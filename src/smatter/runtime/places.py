@@ -18,7 +18,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from smatter.live.resident import Resident
+from smatter.live.mixture import Resident
 
 Kind = Literal["linear", "leaf", "scale", "added"]
 

@@ -23,7 +23,7 @@ from smatter.compose.recipe import Recipe
 from smatter.compose.residual import Residual
 from smatter.errors import InvalidRecipe, InvalidResidual
 from smatter.library.library import Library
-from smatter.live.resident import Resident
+from smatter.live.mixture import Resident
 from smatter.runtime.batches import find_task, put_back, rows_of_tasks, take
 from smatter.runtime.deltas import Add, Deltas
 from smatter.runtime.gates import SharedDelta

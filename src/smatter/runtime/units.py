@@ -223,7 +223,7 @@ def group_units(
         base: the tensors that tasks share.
     """
     values = {disk: tensor.to(base[disk].dtype) for disk, tensor in values.items()}
-    n_units = {module: len(units) for module, units in numbering.units.items()}
+    n_units = {module: units.n_units for module, units in numbering.units.items()}
     at: dict[str, dict[str, list[UnitPart]]] = {module: {} for module in n_units}
     for place in dict.fromkeys(places[disk] for disk in values):
         module = partition.module_of(place.key)

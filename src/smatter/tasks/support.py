@@ -168,21 +168,19 @@ def gather(inputs: Sequence[Any] | Tensor) -> tuple[tuple[Any, ...] | Tensor, Ki
 
 def check_inputs(inputs: tuple[Any, ...] | Tensor, kind: Kind) -> None:
     """Refuse inputs that are not of one kind."""
-    if isinstance(inputs, tuple):
-        for index, value in enumerate(inputs):
-            _check_input(value, kind, index)
-    else:
+    if not isinstance(inputs, tuple):
         _check_tensor(inputs, kind)
-
-
-def _check_input(value: Any, kind: Kind, index: int) -> None:
-    if kind == "texts":
+        return
+    for index, value in enumerate(inputs):
+        if kind == "images":
+            if not isinstance(value, Path) and not hasattr(value, "resize"):
+                name = type(value).__name__
+                raise InvalidSupport(f"input {index} is {name}, not an image: give images, texts or one tensor")
+            continue
         if not isinstance(value, str) or not value.strip():
             raise InvalidSupport(f"input {index} is not a text, or an empty one: give texts or images, not both")
         if len(value) > MAX_CHARACTERS:
             raise InvalidSupport(f"input {index} has {len(value)} characters, above {MAX_CHARACTERS}: shorten it")
-    elif not isinstance(value, Path) and not hasattr(value, "resize"):
-        raise InvalidSupport(f"input {index} is {type(value).__name__}, not an image: give images, texts or one tensor")
 
 
 def _check_tensor(inputs: Tensor, kind: Kind) -> None:

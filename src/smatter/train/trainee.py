@@ -97,7 +97,7 @@ class Trainee:
         self.statistics = probe_statistics(live, probe)
         self.router = Router(settings.router, self.statistics, n_modules, moments, generator)
         n_experts = settings.router.n_experts
-        self.layout = live.layout(settings.router.units, settings.router.rank) if n_experts else None
+        self.layout = live.layout(settings.router) if n_experts else None
         self.experts = None
         if self.layout:
             n_gates = n_experts * (int(self.layout.unit_of.max()) + 1)

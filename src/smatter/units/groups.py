@@ -9,7 +9,7 @@ Known from names on disk, shapes and config.json alone. Adding an architecture m
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Literal
 
@@ -56,64 +56,58 @@ class Part:
     """How the groups of a layer lie in one of its tensors.
 
     Args:
-        name: matches the tensor's whole name after the layer's own.
         kind: what is cut.
+        names: matches the tensor's whole name after the layer's own, or that of an operator.
         axis: where they lie side by side.
         sections: what is glued together along the axis; each section is cut apart. One by default.
+        role: a tensor; or an operator into the units, whose outputs are cut, those of its weight along the axis and its
+            bias along the only one; or out of the units, whose inputs are cut, while its bias is everybody's.
     """
 
-    name: re.Pattern[str]
     kind: Kind
+    names: str
     axis: int
     sections: Literal["one", "gate and up", "queries, keys, values"] = "one"
-
-
-def _into(kind: Kind, names: str, axis: int = 0, sections: Any = "one") -> tuple[Part, Part]:
-    """Projections into the units: outputs of the weight, and the bias."""
-    weight, bias = re.compile(rf"(?:{names})\.weight"), re.compile(rf"(?:{names})\.bias")
-    return Part(weight, kind, axis, sections), Part(bias, kind, 0, sections)
-
-
-def _out_of(kind: Kind, names: str, axis: int = 1) -> tuple[Part]:
-    """The projection out of the units: inputs of the weight; its bias is everybody's."""
-    return (Part(re.compile(rf"(?:{names})\.weight"), kind, axis),)
+    role: Literal["tensor", "into", "out of"] = "tensor"
 
 
 _LLAMA = (
-    *_into("head", r"self_attn\.[qkv]_proj"),
-    *_into("head", r"self_attn\.qkv_proj", sections="queries, keys, values"),
-    *_out_of("head", r"self_attn\.o_proj"),
-    *_into("neurons", r"mlp\.(?:gate|up)_proj"),
-    *_into("neurons", r"mlp\.gate_up_proj", sections="gate and up"),
-    *_out_of("neurons", r"mlp\.down_proj"),
+    Part("head", r"self_attn\.[qkv]_proj", 0, role="into"),
+    Part("head", r"self_attn\.qkv_proj", 0, sections="queries, keys, values", role="into"),
+    Part("head", r"self_attn\.o_proj", 1, role="out of"),
+    Part("neurons", r"mlp\.(?:gate|up)_proj", 0, role="into"),
+    Part("neurons", r"mlp\.gate_up_proj", 0, sections="gate and up", role="into"),
+    Part("neurons", r"mlp\.down_proj", 1, role="out of"),
 )
 # Their norms of queries and keys go over all heads; elsewhere all heads share one of the length of a head.
-_OLMO = (*_LLAMA, *_into("head", r"self_attn\.[qk]_norm"))
+_OLMO = (*_LLAMA, Part("head", r"self_attn\.[qk]_norm", 0, role="into"))
 
 PARTS: dict[str, tuple[Part, ...]] = {
     "bert": (
-        *_into(
+        Part(
             "head",
             r"attention\.self\.(?:query|key|value|in_proj|(?:query|key|value|pos|pos_q|pos_key|pos_query)_proj)"
             r"|attention\.[qkv]_lin|attention\.attn\.[qkv]",
+            0,
+            role="into",
         ),
-        Part(re.compile(r"attention\.self\.[qv]_bias"), "head", 0),
-        *_out_of("head", r"attention\.output\.dense|attention\.out_lin|attention\.attn\.o"),
-        *_into("neurons", r"intermediate\.dense|ffn\.lin1"),
-        *_out_of("neurons", r"output\.dense|ffn\.lin2"),
+        Part("head", r"attention\.self\.[qv]_bias", 0),
+        Part("head", r"attention\.output\.dense|attention\.out_lin|attention\.attn\.o", 1, role="out of"),
+        Part("neurons", r"intermediate\.dense|ffn\.lin1", 0, role="into"),
+        Part("neurons", r"output\.dense|ffn\.lin2", 1, role="out of"),
     ),
     "vit": (
-        *_into("head", r"attention\.attention\.(?:query|key|value)|attention\.[qkv]_proj"),
-        Part(re.compile(r"(?:attention\.attention\.)?relative_position_bias\.relative_position_bias_table"), "head", 1),
-        *_out_of("head", r"attention\.output\.dense|attention\.o_proj"),
-        *_into("neurons", r"intermediate\.dense|mlp\.fc1|mlp\.(?:gate|up)_proj"),
-        *_into("neurons", r"mlp\.weights_in", sections="gate and up"),
-        *_out_of("neurons", r"output\.dense|mlp\.fc2|mlp\.down_proj|mlp\.weights_out"),
+        Part("head", r"attention\.attention\.(?:query|key|value)|attention\.[qkv]_proj", 0, role="into"),
+        Part("head", r"(?:attention\.attention\.)?relative_position_bias\.relative_position_bias_table", 1),
+        Part("head", r"attention\.output\.dense|attention\.o_proj", 1, role="out of"),
+        Part("neurons", r"intermediate\.dense|mlp\.fc1|mlp\.(?:gate|up)_proj", 0, role="into"),
+        Part("neurons", r"mlp\.weights_in", 0, sections="gate and up", role="into"),
+        Part("neurons", r"output\.dense|mlp\.fc2|mlp\.down_proj|mlp\.weights_out", 1, role="out of"),
     ),
     "convnext": (
-        *_into("channels", r"pwconv1"),
-        Part(re.compile(r"grn\.(?:weight|bias)"), "channels", 3),
-        *_out_of("channels", r"pwconv2"),
+        Part("channels", r"pwconv1", 0, role="into"),
+        Part("channels", r"grn\.(?:weight|bias)", 3),
+        Part("channels", r"pwconv2", 1, role="out of"),
     ),
     "llama": _LLAMA,
     "llama with norms on both sides": _LLAMA,
@@ -121,28 +115,29 @@ PARTS: dict[str, tuple[Part, ...]] = {
     "olmo3": _OLMO,
     # Fused, but a head's queries, keys and values follow each other: cutting it evenly cuts heads.
     "gpt_neox": (
-        *_into("head", r"attention\.query_key_value"),
-        *_out_of("head", r"attention\.dense"),
-        *_into("neurons", r"mlp\.dense_h_to_4h"),
-        *_out_of("neurons", r"mlp\.dense_4h_to_h"),
+        Part("head", r"attention\.query_key_value", 0, role="into"),
+        Part("head", r"attention\.dense", 1, role="out of"),
+        Part("neurons", r"mlp\.dense_h_to_4h", 0, role="into"),
+        Part("neurons", r"mlp\.dense_4h_to_h", 1, role="out of"),
     ),
     # Weights of GPT-2 are stored with inputs first.
     "gpt2": (
-        *_into("head", r"attn\.c_attn", axis=1, sections="queries, keys, values"),
-        *_out_of("head", r"attn\.c_proj", axis=0),
-        *_into("neurons", r"mlp\.c_fc", axis=1),
-        *_out_of("neurons", r"mlp\.c_proj", axis=0),
+        Part("head", r"attn\.c_attn", 1, sections="queries, keys, values", role="into"),
+        Part("head", r"attn\.c_proj", 0, role="out of"),
+        Part("neurons", r"mlp\.c_fc", 1, role="into"),
+        Part("neurons", r"mlp\.c_proj", 0, role="out of"),
     ),
     "gpt_neo": (
-        *_into("head", r"attn\.attention\.[qkv]_proj"),
-        *_out_of("head", r"attn\.attention\.out_proj"),
-        *_into("neurons", r"mlp\.c_fc"),
-        *_out_of("neurons", r"mlp\.c_proj"),
+        Part("head", r"attn\.attention\.[qkv]_proj", 0, role="into"),
+        Part("head", r"attn\.attention\.out_proj", 1, role="out of"),
+        Part("neurons", r"mlp\.c_fc", 0, role="into"),
+        Part("neurons", r"mlp\.c_proj", 1, role="out of"),
     ),
 }
 """The parts of each family of `smatter.backbones.modules`, or of one `model_type` that differs from its family."""
 
 _IN_LAYER = re.compile(r"(.*?\b(?:layers?|h)\.\d+)\.(.+)")
+_SUFFIXES = {"tensor": "", "into": r"\.(?:weight|bias)", "out of": r"\.weight"}
 _REMEDY = "copy the checkpoint's own config.json"
 _N_HEADS = ("num_attention_heads", "n_heads", "n_head", "num_heads")
 
@@ -174,19 +169,16 @@ def find_groups(
     for module, tensors in partition.modules.items():
         members: dict[tuple[str, Kind], list[tuple[str, Part]]] = {}
         for tensor in tensors:
-            if found := _part(tensor, parts):
-                layer, part = found
-                members.setdefault((layer, part.kind), []).append((tensor, part))
+            match = _IN_LAYER.fullmatch(tensor)
+            for part in parts if match else ():
+                if match and re.fullmatch(f"(?:{part.names}){_SUFFIXES[part.role]}", match[2]):
+                    axis = 0 if part.role == "into" and tensor.endswith(".bias") else part.axis
+                    members.setdefault((match[1], part.kind), []).append((tensor, replace(part, axis=axis)))
+                    break
         groups = [group for (_, kind), cut in members.items() for group in _groups(kind, cut, specs, config, size)]
         if groups:
             result[module] = tuple(groups)
     return result
-
-
-def _part(tensor: str, parts: tuple[Part, ...]) -> tuple[str, Part] | None:
-    """The layer that a tensor is in and what part of it, if it is one."""
-    match = _IN_LAYER.fullmatch(tensor)
-    return next(((match[1], part) for part in parts if part.name.fullmatch(match[2])), None) if match else None
 
 
 def _groups(

@@ -8,7 +8,7 @@ it gives does not depend on where a block begins or on the machine.
 from collections.abc import Callable
 from typing import Protocol
 
-from smatter.files.arrays import Array
+from smatter.files.reading import Array
 from smatter.records import TensorSpec
 
 Parts = dict[str, tuple[TensorSpec, Array]]

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from smatter.compose.kernel import blend
-from smatter.files.arrays import NUMPY_DTYPES, Array
+from smatter.compose.execute import blend
+from smatter.files.reading import NUMPY_DTYPES, Array
 from smatter.library.forms import PartReader, Parts
 from smatter.records import TensorSpec
 

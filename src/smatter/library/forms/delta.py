@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from smatter.files.arrays import NUMPY_DTYPES, Array
+from smatter.files.reading import NUMPY_DTYPES, Array
 from smatter.library.forms import PartReader, Parts
 from smatter.records import ITEM_SIZES, TensorSpec
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smatter.compose.kernel import as_float32, blend
-from smatter.files.arrays import NUMPY_DTYPES, Array
+from smatter.compose.execute import as_float32, blend
+from smatter.files.reading import NUMPY_DTYPES, Array
 from smatter.library.forms import PartReader, Parts
 from smatter.records import TensorSpec
 
