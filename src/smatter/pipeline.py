@@ -79,7 +79,7 @@ def adapt(
         fit = way(live, task, settings, progress)
         if known:
             known.put(fit)
-    return Adapted(live, task, fit, head, support.class_names, name)
+    return Adapted(live, task, fit, head=head, class_names=support.class_names, method=name)
 
 
 def solve_task(

@@ -230,7 +230,9 @@ class _Rows:
         centred = unit - mean
         variance = (shares @ centred.square().sum(dim=1)).clamp(min=1e-12)  # rows may be all alike
         targets = one_hot(labels, n_classes).double()
-        return cls(centred, mean, shares, targets, sizes == 1, variance, features.dtype)
+        return cls(
+            centred, mean, shares, one_hot=targets, is_lonely=sizes == 1, variance=variance, dtype=features.dtype
+        )
 
     @property
     def weighted(self) -> Tensor:

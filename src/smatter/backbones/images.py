@@ -131,7 +131,7 @@ class Preprocessing:
             )
             if plain:
                 mean, std = (0.0,) * n_channels, (1.0,) * n_channels
-            return cls(int(height), int(width), n_channels, mean, std, is_fixed)
+            return cls(int(height), int(width), n_channels, mean=mean, std=std, is_fixed=is_fixed)
         except (TypeError, ValueError) as error:
             if isinstance(error, IncompatibleSource):
                 raise

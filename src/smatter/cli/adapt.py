@@ -95,7 +95,7 @@ def adapt(
     settings = methods.find(name).read_settings(pairs(told, "--set")) if told else None
     _check_places(name, output, report, replace)
     adapted = _adapted(folder, support, name, settings, router=router, head=head, cache=cache)
-    _finish(folder, adapted, output, report, diagnostics, as_json)
+    _finish(folder, adapted, output, report=report, diagnostics=diagnostics, as_json=as_json)
 
 
 def solve(
@@ -128,7 +128,7 @@ def solve(
     )
     _check_places("solver", output, report, replace)
     adapted = _adapted(folder, support, "solver", settings, head=head)
-    _finish(folder, adapted, output, report, diagnostics, as_json)
+    _finish(folder, adapted, output, report=report, diagnostics=diagnostics, as_json=as_json)
 
 
 def list_methods(as_json: Json = False) -> None:

@@ -30,7 +30,7 @@ def init(
     from smatter.library.edit import init_library
 
     with progress_bar("hashing", 2 * _size(base)) as progress:
-        library = init_library(folder, base, name, exclude or (), modules, progress)
+        library = init_library(folder, base, name, exclude=exclude or (), module_pattern=modules, progress=progress)
     data = {"library": str(folder), "base": library.manifest.base, "modules": len(library.partition.modules)}
     show(data, as_json, lambda: print(f"{folder}: base {data['base']!r}, {data['modules']} modules"))
 
@@ -57,7 +57,7 @@ def add(
     added = []
     for source in sources:
         with progress_bar(f"adding {source.name}", 2 * _size(source)) as progress:
-            library, warnings = add_source(folder, source, name, store, rank, progress)
+            library, warnings = add_source(folder, source, name, form=store, rank=rank, progress=progress)
         entry = library.manifest.sources[-1]
         added.append(entry.model_dump(mode="json") | {"warnings": [finding.message for finding in warnings]})
         if not as_json:

@@ -161,11 +161,13 @@ def freeze(
         raise AlreadyExists(f"{output} exists and is no list of tasks; choose another name")
     if output.exists() and not replace:
         raise AlreadyExists(f"{output} exists already; choose another name, or say --replace")
-    settings = _settings(split, role, way, shot, query, domains, ood_fraction, domain)
+    settings = _settings(
+        split, role, way, shot=shot, query=query, domains=domains, ood_fraction=ood_fraction, only=domain
+    )
     shifts = parse_shift_options(shift)
     with _told(as_json) as told:
         suite = _open(where, ood, side)
-    tasks = _tasks(suite, settings, seed, shifts, name or output.stem, n_tasks)
+    tasks = _tasks(suite, settings, seed, shifts=shifts, name=name or output.stem, n_tasks=n_tasks)
     write_list(output, tasks)
     data = {
         "output": str(output), "list": tasks.name, "tasks": n_tasks, "suite": suite.name, "digest": tasks.digest,
@@ -206,11 +208,15 @@ def task(
 
     if output is not None:
         check_free(output, replace and is_task(output))
-    settings = _settings(split, role, way, shot, query, domains, ood_fraction, domain)
+    settings = _settings(
+        split, role, way, shot=shot, query=query, domains=domains, ood_fraction=ood_fraction, only=domain
+    )
     shifts = parse_shift_options(shift)
     with _told(as_json) as told:
         suite = _open(where, ood, side)
-    tasks = read_list(file, suite) if file else _tasks(suite, settings, seed, shifts, "task", index + 1)
+    tasks = (
+        read_list(file, suite) if file else _tasks(suite, settings, seed, shifts=shifts, name="task", n_tasks=index + 1)
+    )
     data = tasks.describe(index) | {"warnings": told}
     if output is not None:
         support_at, query_at = write_task(output, tasks.episode(index), replace)
@@ -242,7 +248,16 @@ def _settings(
 
     ranges = (_range(text, option) for text, option in ((way, "--way"), (shot, "--shot"), (domains, "--domains")))
     n_way, n_shot, n_domains = ranges
-    return SamplerSettings(split, role, n_way, n_shot, query, n_domains, ood_fraction, tuple(only or ()))
+    return SamplerSettings(
+        split,
+        role,
+        n_way,
+        n_shot=n_shot,
+        n_query=query,
+        n_domains=n_domains,
+        ood_fraction=ood_fraction,
+        domains=tuple(only or ()),
+    )
 
 
 def _tasks(

@@ -90,7 +90,9 @@ def train(
     )
     changes = {"shifts": parse_shift_options(shift), "variants": parse_shift_options(variant)}
     work, begin = work or output.with_name(f"{output.name}.work"), time.perf_counter()
-    trained = _trained(folder, suite, sources, output, replace, settings, work=work, workers=workers, **changes)
+    trained = _trained(
+        folder, suite, sources, output=output, replace=replace, settings=settings, work=work, workers=workers, **changes
+    )
     record, seconds = dict(trained.record), time.perf_counter() - begin
     show({"output": str(output), "seconds": seconds, **record}, as_json, lambda: _tell(output, record, seconds))
 

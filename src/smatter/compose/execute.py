@@ -66,7 +66,7 @@ def execute(plan: Plan, reader: Reader, sink: Sink, threads: int = 1, progress: 
     blocks = ((step, *block) for step in plan.steps for block in ranges(step.spec.n_elements))
     if threads == 1:
         for step, start, stop in blocks:
-            progress(compute(plan, reader, sink, step, start, stop))
+            progress(compute(plan, reader, sink, step=step, start=start, stop=stop))
         return
     with ThreadPoolExecutor(threads) as pool:
         submitted = (pool.submit(compute, plan, reader, sink, *block) for block in blocks)
@@ -86,7 +86,16 @@ def compute(plan: Plan, reader: Reader, sink: Sink, step: Step, start: int, stop
             sources, dtypes, weights = [*sources, correction], [*dtypes, "F32"], [*weights, 1.0]
         blend(sources, dtypes, weights, out, step.spec.dtype)
         if step.tensor in plan.residual.elements:
-            _correct(plan.residual.elements[step.tensor], sources, dtypes, weights, start, stop, out, step.spec.dtype)
+            _correct(
+                plan.residual.elements[step.tensor],
+                sources,
+                dtypes,
+                weights=weights,
+                start=start,
+                stop=stop,
+                out=out,
+                out_dtype=step.spec.dtype,
+            )
         if plan.may_overflow and not all_finite(out, step.spec.dtype):
             raise InvalidWeights(
                 f"{step.tensor!r} leaves the range of {step.spec.dtype}; use smaller coefficients or corrections"

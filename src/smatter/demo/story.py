@@ -79,7 +79,15 @@ def run_demo(folder: Path, seed: int, progress: Progress = silent) -> dict[str, 
                 export(library, library.recipe(fit.mixture, fit.residual), work / "model")
             progress(1)
         report, explained = check_library(library), _explained(live, router, episodes[EXPLAINED])
-        text = make_page(folder.name, library, report, stories, episodes, EXPLAINED, explained)
+        text = make_page(
+            folder.name,
+            library,
+            report,
+            stories=stories,
+            episodes=episodes,
+            name_explained=EXPLAINED,
+            explained=explained,
+        )
         (work / "index.html").write_text(text, encoding="utf-8")
     return stories
 

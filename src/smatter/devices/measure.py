@@ -66,7 +66,13 @@ def _measured(bench: Bench, settings: MeasureSettings, progress: Progress) -> Pr
     tested = slice(settings.n_fitted + settings.n_calibrated, None)
     known = slice(0, tested.start)
     bounded = fit_and_calibrate(
-        stacks[known], medians[known], high[known], settings.n_fitted, settings.delta, bench.kinds, bench.rests
+        stacks[known],
+        medians[known],
+        high[known],
+        n_fitted=settings.n_fitted,
+        delta=settings.delta,
+        kinds=bench.kinds,
+        switches=bench.rests,
     )
     base = 1e3 * float(np.median(timed.base_seconds))
     record: dict[str, Any] = {
@@ -115,7 +121,7 @@ def correct_profile(
         timed = time_stacks(bench, stacks, n_rounds, generator, part(progress, 0.9 / n_runs))
         base = 1e3 * float(np.median(timed.base_seconds))
         medians, high = base * timed.quantile(0.5), base * timed.quantile(quantile)
-        corrected = earlier.corrected(bench.fingerprint, stacks, medians, high, quantile, delta)
+        corrected = earlier.corrected(bench.fingerprint, stacks, medians, high=high, quantile=quantile, delta=delta)
         beside = _beside(bench, corrected.base, generator, timed, part(progress, 0.1))
     return corrected.model_copy(update={"kappa": beside["wider_by"] * corrected.kappa, **beside})
 

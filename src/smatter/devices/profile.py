@@ -307,5 +307,7 @@ def read_profile(path: str | Path, library: Library | None = None, setting: Devi
 
         at, like = profile.fingerprint, setting or profile.fingerprint
         length = like.length or at.length
-        profile.check(fingerprint(library, torch.get_num_threads(), like.batch, like.dtype, length, like.rank))
+        profile.check(
+            fingerprint(library, torch.get_num_threads(), like.batch, dtype=like.dtype, length=length, rank=like.rank)
+        )
     return profile

@@ -81,7 +81,9 @@ class Bench:
     def fingerprint(self) -> Fingerprint:
         """Of this device, setting and network."""
         setting = self.setting
-        return fingerprint(self.library, setting.threads, setting.batch, setting.dtype, self.length, setting.rank)
+        return fingerprint(
+            self.library, setting.threads, setting.batch, dtype=setting.dtype, length=self.length, rank=setting.rank
+        )
 
     @cached_property
     def kinds(self) -> dict[str, str]:

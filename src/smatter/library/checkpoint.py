@@ -86,7 +86,9 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     for name in side:
         safe_path(folder, name)
     specs = {name: tensors[name].spec for name in sorted(tensors)}
-    checkpoint = Checkpoint(folder, config, specs, weight_files, (*weight_files, *index, *side), places)
+    checkpoint = Checkpoint(
+        folder, config, specs, weight_files=weight_files, files=(*weight_files, *index, *side), _places=places
+    )
     classes = config.get("architectures")
     for label in (config.get("model_type"), *(classes[:1] if isinstance(classes, list) else [])):
         if isinstance(label, str) and (len(label) > MAX_LABEL_CHARACTERS or not label.isprintable()):

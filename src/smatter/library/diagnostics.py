@@ -58,9 +58,9 @@ def diagnose(library: Library, recipe: Recipe, spread: Sequence[float] = ()) -> 
         entropy,
         float(np.exp(entropy)),
         min(distances, key=lambda name: (distances[name], name)),
-        distances,
-        sum(spread) / 2 if spread else None,
-        corrected,
+        distances=distances,
+        unsteadiness=sum(spread) / 2 if spread else None,
+        corrected=corrected,
     )
 
 

@@ -125,7 +125,7 @@ def add_source(
         if errors:
             more = f" (and {len(errors) - 1} more differences)" if len(errors) > 1 else ""
             raise IncompatibleSource(f"{source} does not mix with {library.manifest.base!r}: {errors[0].message}{more}")
-        entry = _store(library, candidate, name, form, rank, progress)
+        entry = _store(library, candidate, name, form=form, rank=rank, progress=progress)
         try:
             sources = [each.model_dump() for each in (*library.manifest.sources, entry)]
             manifest = _changed(library, sources=sources)
@@ -198,7 +198,7 @@ def _store(
         if target.exists():  # left by a process that was killed before the manifest knew of it
             shutil.rmtree(target)
         with new_folder(target) as temporary:
-            write_stored(temporary, form, candidate, library.base, specs, rank, progress)
+            write_stored(temporary, form, candidate, base=library.base, names=specs, rank=rank, progress=progress)
             side = [file for file in SIDE_FILES if file in candidate.files]
             for file in side:
                 shutil.copyfile(candidate.folder / file, temporary / file)

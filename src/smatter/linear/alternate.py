@@ -51,7 +51,9 @@ def solve_pair(
     empty = torch.zeros_like(residual, dtype=torch.bool)
     if task.pattern is not None:
         empty = task.pattern.spread(task.pattern.units_of(residual))
-    weights, residual = solve_on_support(task, empty, weights, residual, max_sources, tolerance)
+    weights, residual = solve_on_support(
+        task, empty, weights, residual=residual, max_sources=max_sources, tolerance=tolerance
+    )
     value = task.value(weights, residual)
     rounds, status = 0, Status.SOLVED
     gained = torch.full_like(value, torch.inf)
@@ -64,7 +66,9 @@ def solve_pair(
             break
         before = value
         for support in _supports(task, task.pattern, weights, residual, thorough and rounds == 0):
-            trial_weights, trial = solve_on_support(task, support, weights, residual * support, max_sources, tolerance)
+            trial_weights, trial = solve_on_support(
+                task, support, weights, residual=residual * support, max_sources=max_sources, tolerance=tolerance
+            )
             trial_value = task.value(trial_weights, trial)
             better = trial_value < value
             weights = torch.where(better[:, None, None], trial_weights, weights)
@@ -82,7 +86,7 @@ def solve_pair(
         theta=task.mixed(weights) + residual,
         value=value,
         gap=gap,
-        epsilon=_epsilon(task, weights, residual, value, gap, max_sources),
+        epsilon=_epsilon(task, weights, residual, value=value, gap=gap, max_sources=max_sources),
         status=(status,) * n_tasks,
         rounds=rounds,
         gradient_evaluations=n_gradients,
@@ -102,7 +106,9 @@ def _supports(task: LinearTask, pattern: Pattern, weights: Tensor, residual: Ten
     supports = []
     for active in movable if thorough else movable[:1]:
         directions = source_directions(task.rows, weights, active)
-        model = local_model(task.loss, task.ridge, theta, residual, columns, pattern.free, directions)
+        model = local_model(
+            task.loss, task.ridge, theta, residual=residual, columns=columns, free=pattern.free, directions=directions
+        )
         found = best_residual(model, inner, start) if thorough else exchange(model, inner, start)
         supports.append(pattern.spread(pattern.units_of(torch.zeros_like(residual).scatter(1, columns, found))))
     return supports

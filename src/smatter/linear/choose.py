@@ -147,7 +147,9 @@ def _path(task: LinearTask, n_kept: Sequence[int], max_sources: int | None) -> I
             gains = promise(problem, task.pattern, residual)
             units = replace(task.pattern, n_kept=k).top(torch.where(units, torch.inf, gains))
         support = task.pattern.spread(units)
-        weights, residual = solve_on_support(task, support, weights, residual, max_sources, TOLERANCE)
+        weights, residual = solve_on_support(
+            task, support, weights, residual=residual, max_sources=max_sources, tolerance=TOLERANCE
+        )
         if k in n_kept:
             yield k, task.mixed(weights) + residual
 

@@ -92,7 +92,7 @@ def solve_within(
         keep_weights, keep_units = _discard_cheapest(costs, free, weight_worth, unit_worth, limit)
     else:
         keep_weights, keep_units = _discard_by_price(costs, free, weight_worth, unit_worth, limit)
-    return _solve_on(task, costs, free, keep_weights, keep_units, tolerance)
+    return _solve_on(task, costs, free, weights=keep_weights, units=keep_units, tolerance=tolerance)
 
 
 def _worth(task: LinearTask, costs: Costs, pair: PairSolution) -> tuple[Tensor, Tensor]:

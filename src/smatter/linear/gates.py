@@ -71,8 +71,12 @@ class HardConcrete:
             ((gated * gradient).sum() + (price * opened).sum()).backward()
         assert leaf_logits.grad is not None
         assert leaf_delta.grad is not None
-        logits, first, second = _adam(logits, leaf_logits.grad, moments[0], moments[1], index, self.learning_rate)
-        delta, third, fourth = _adam(delta, leaf_delta.grad, moments[2], moments[3], index, self.learning_rate)
+        logits, first, second = _adam(
+            logits, leaf_logits.grad, moments[0], second=moments[1], index=index, rate=self.learning_rate
+        )
+        delta, third, fourth = _adam(
+            delta, leaf_delta.grad, moments[2], second=moments[3], index=index, rate=self.learning_rate
+        )
         excess = open_probability(logits, temperature).sum(dim=1, keepdim=True) / self._allowed(index, logits) - 1
         price = price * (self.dual_rate * excess.clamp(-1, 1)).exp()
         point = delta * self._spread(mean_gates(logits))
@@ -102,7 +106,7 @@ def solve_with_gates(
     zero = torch.zeros_like(problem.base)
     algorithm = HardConcrete(pattern, generator, n_steps)
     states: deque[State] = deque(maxlen=1)
-    trained = run(algorithm, problem, zero, n_steps, clock, states.append)
+    trained = run(algorithm, problem, zero, max_steps=n_steps, clock=clock, watch=states.append)
     logits, delta, *_ = states[-1].memory
     # Closed gates still differ in how nearly they opened, so that a tie never leaves a place unused.
     promise = pattern.sums(delta.square()) * open_probability(logits, COLD)

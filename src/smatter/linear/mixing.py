@@ -49,11 +49,11 @@ def mixture_problem(loss: Loss, rows: Tensor, residual: Tensor, n_blocks: int = 
         predict(loss, rows).expand(n_tasks, -1, -1),
         loss.outputs(residual),
         loss.targets.expand(n_tasks, -1, -1),
-        loss.weights.expand(n_tasks, -1, -1),
-        loss.link,
-        (loss.ridge * rows @ rows.mT).expand(n_tasks, -1, -1),
-        loss.ridge * (rows @ residual.unsqueeze(-1)).squeeze(-1),
-        0.5 * loss.ridge * residual.square().sum(dim=1),
+        weights=loss.weights.expand(n_tasks, -1, -1),
+        link=loss.link,
+        gram=(loss.ridge * rows @ rows.mT).expand(n_tasks, -1, -1),
+        linear=loss.ridge * (rows @ residual.unsqueeze(-1)).squeeze(-1),
+        constant=0.5 * loss.ridge * residual.square().sum(dim=1),
     )
 
 
@@ -125,11 +125,11 @@ class PredictedMixture:
             self.predictions[tasks],
             self.offsets[tasks],
             self.targets[tasks],
-            self.weights[tasks],
-            self.link,
-            self.gram[tasks],
-            self.linear[tasks],
-            self.constant[tasks],
+            weights=self.weights[tasks],
+            link=self.link,
+            gram=self.gram[tasks],
+            linear=self.linear[tasks],
+            constant=self.constant[tasks],
         )
 
     def _outputs(self, flat: Tensor) -> Tensor:

@@ -50,7 +50,9 @@ def solve_on_support(
             residual = model.residual(goal)
             value = task.value(weights, residual)
         else:
-            weights, residual, new = _towards(task, weights, residual, value, goal, model.residual(goal))
+            weights, residual, new = _towards(
+                task, weights, residual, value=value, new_weights=goal, new_residual=model.residual(goal)
+            )
             gained, value = value - new, new
             if bool((gained <= 0.1 * tolerance * value.abs().clamp(min=1)).all()):
                 break

@@ -82,7 +82,7 @@ def descend_weights(
     barred = None if allowed is None else allowed.expand(1, *start.shape)
     algorithm = FrankWolfe(tolerance, "vanilla", "line search", barred)
     loss: Problem = problem if with_gap else _Frugal(problem, n_steps)
-    return run(algorithm, loss, start[None], n_steps, time.perf_counter, watch)
+    return run(algorithm, loss, start[None], max_steps=n_steps, clock=time.perf_counter, watch=watch)
 
 
 class _Frugal(Problem):
@@ -115,7 +115,14 @@ def descend_residual(
 ) -> Solution:
     """Gradient steps on a residual, (d,), that begins at zero and keeps to a pattern (equation 7)."""
     start = problem.live.numbering.zeros()[None]
-    return run(HardThresholding(pattern.project, tolerance), problem, start, n_steps, time.perf_counter, watch)
+    return run(
+        HardThresholding(pattern.project, tolerance),
+        problem,
+        start,
+        max_steps=n_steps,
+        clock=time.perf_counter,
+        watch=watch,
+    )
 
 
 def module_pattern(live: LiveMixture, n_modules: int) -> Pattern:
@@ -169,4 +176,4 @@ def _descend_gates(
     watch: Callable[[State], None],
 ) -> Tensor:
     algorithm = HardThresholding(project, DECREASE)
-    return run(algorithm, problem, start[None], n_steps, time.perf_counter, watch).point[0]
+    return run(algorithm, problem, start[None], max_steps=n_steps, clock=time.perf_counter, watch=watch).point[0]

@@ -124,6 +124,10 @@ def _tuned(loss: ResidualLoss, settings: RefinedSettings, alpha: Tensor, steps: 
     experts, layout = trained.experts, live.layout(trained.router.settings)
     values, loss = experts.all_values(layout), ResidualLoss(live, loss.objective, loss.mixture)
     if settings.tune == "experts":
-        alpha = descend_experts(loss, layout, values, experts.masks, alpha, n_steps, steps.watch)
+        alpha = descend_experts(
+            loss, layout, values, masks=experts.masks, alpha=alpha, n_steps=n_steps, watch=steps.watch
+        )
         return experts.residual(alpha, layout)
-    return layout.expand(values, descend_mask(loss, layout, values, alpha @ experts.masks, n_steps, steps.watch))
+    return layout.expand(
+        values, descend_mask(loss, layout, values, open_=alpha @ experts.masks, n_steps=n_steps, watch=steps.watch)
+    )

@@ -96,7 +96,12 @@ def solver(live: LiveMixture, task: Task, settings: SolverSettings, progress: Pr
     problem = MixtureLoss(live, task.objective, settings.per_module, pull=settings.pull, center=center)
     steps = Steps(part(progress, 1 / n_parts))
     solution = descend_weights(
-        problem, center.expand(problem.n_blocks, -1), settings.n_steps, steps, allowed, settings.tolerance
+        problem,
+        center.expand(problem.n_blocks, -1),
+        settings.n_steps,
+        steps=steps,
+        allowed=allowed,
+        tolerance=settings.tolerance,
     )
     mixture, endings, vector = _mixture(live, problem, solution.point), [solution.advice], None
     if settings.has_residual:

@@ -128,7 +128,14 @@ class ByEvidence:
         assert encoded.losses is not None
         evidence = Evidence.of(self.sources, encoded.losses, self.temperature)
         weights = truncate_alike(torch.tensor([evidence.weights], dtype=torch.float64), self.max_sources)
-        return Routing(weights, weights.log(), torch.zeros(0), torch.zeros(1), torch.zeros(0), torch.ones(()))
+        return Routing(
+            weights,
+            weights.log(),
+            torch.zeros(0),
+            expert_scores=torch.zeros(1),
+            attention=torch.zeros(0),
+            trust=torch.ones(()),
+        )
 
 
 def difference_error(losses: Tensor) -> Tensor:

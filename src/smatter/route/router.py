@@ -112,7 +112,9 @@ class Router(nn.Module):
         choices = vector.new_zeros(1)
         if self.settings.n_experts:
             choices = self.choose(torch.cat([vector, own.shape_of_task]))
-        return Routing(weights, scores, choices.softmax(dim=0)[:-1], choices, attention, trust)
+        return Routing(
+            weights, scores, choices.softmax(dim=0)[:-1], expert_scores=choices, attention=attention, trust=trust
+        )
 
     def _standard(self, classes: ClassStatistics) -> ClassStatistics:
         center, scale = self.center, self.scale

@@ -73,7 +73,9 @@ class FrankWolfe:
         elif curvature is not None:
             share = exact_share(slope, curvature)
         else:
-            share = backtrack(problem, state.point, state.value, direction, slope, self.max_halvings)
+            share = backtrack(
+                problem, state.point, state.value, direction=direction, slope=slope, max_halvings=self.max_halvings
+            )
         along = share[:, None, None]
         point = state.point + along * direction
         point = torch.where(point > 2 * torch.finfo(point.dtype).eps, point, 0.0)

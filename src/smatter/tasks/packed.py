@@ -115,7 +115,16 @@ def _domain(folder: Path, entry: DomainEntry, side: int | None) -> Domain:
     else:
         store = Sheet(path, len(style_of), side)
     styles = tuple(style_of) if entry.styles else ()
-    return Domain(entry.name, entry.title, entry.role, tuple(classes), store, entry.styles, styles, entry.packages)
+    return Domain(
+        entry.name,
+        entry.title,
+        entry.role,
+        classes=tuple(classes),
+        store=store,
+        styles=entry.styles,
+        style_of=styles,
+        packages=entry.packages,
+    )
 
 
 def is_packed(folder: Path) -> bool:

@@ -39,7 +39,7 @@ FORMS = (
     TaskForm("one-shot", 1, 5, (5, 10)),
     TaskForm("two-shot", 2, 4, (5, 10)),
     TaskForm("five-shot", 5, 3, (5, 8), 0.6),
-    TaskForm("wrong-labels", 5, 3, (5, 8), 0.6, (LabelNoise(0.2),)),
+    TaskForm("wrong-labels", 5, 3, n_way=(5, 8), share=0.6, shifts=(LabelNoise(0.2),)),
 )
 """Most where evidence is weak, for there a router can be better than evidence."""
 
@@ -101,9 +101,23 @@ def make_curriculum(
     for kind, n_domains in kinds.items():
         share = MIXED_SHARE if kind == "mixed" else 1 - MIXED_SHARE
         for form in FORMS:
-            training.append(Series(_tasks(suite, kind, n_domains, form, "router", seed, shifts), share * form.share))
+            training.append(
+                Series(
+                    _tasks(suite, kind, n_domains, form=form, split="router", seed=seed, shifts=shifts),
+                    share * form.share,
+                )
+            )
             validation.append(
-                _tasks(suite, kind, n_domains, form, "validation", VALIDATION_SEED + seed, shifts, n_validation)
+                _tasks(
+                    suite,
+                    kind,
+                    n_domains,
+                    form=form,
+                    split="validation",
+                    seed=VALIDATION_SEED + seed,
+                    shifts=shifts,
+                    n_tasks=n_validation,
+                )
             )
     plain = sum(each.share for each in training)
     for number, variant in enumerate(variants):
@@ -111,9 +125,20 @@ def make_curriculum(
             share = plain * VARIED_SHARE / (1 - VARIED_SHARE) / (len(VARIED_FORMS) * len(variants))
             all_shifts = (variant, *shifts)
             name = f"variant-{number}"
-            training.append(Series(_tasks(suite, name, (1, 1), form, "router", seed, all_shifts), share))
+            training.append(
+                Series(_tasks(suite, name, (1, 1), form=form, split="router", seed=seed, shifts=all_shifts), share)
+            )
             validation.append(
-                _tasks(suite, name, (1, 1), form, "validation", VALIDATION_SEED + seed, all_shifts, n_validation)
+                _tasks(
+                    suite,
+                    name,
+                    (1, 1),
+                    form=form,
+                    split="validation",
+                    seed=VALIDATION_SEED + seed,
+                    shifts=all_shifts,
+                    n_tasks=n_validation,
+                )
             )
     return Curriculum(tuple(training), tuple(validation))
 
@@ -130,7 +155,9 @@ def _tasks(
 ) -> TaskList:
     most = max((len(suite.classes(domain, split)) for domain in suite.domains if domain.role == "id"), default=0)
     ways = (max(2, n_domains[1], min(form.n_way[0], most)), form.n_way[1])
-    settings = SamplerSettings(split, "id", ways, (form.n_shot, form.n_shot), form.n_query, n_domains)
+    settings = SamplerSettings(
+        split, "id", ways, n_shot=(form.n_shot, form.n_shot), n_query=form.n_query, n_domains=n_domains
+    )
     return TaskList(f"{kind}-{form.name}", Sampler(suite, settings, seed), n_tasks, (*form.shifts, *shifts))
 
 

@@ -80,7 +80,12 @@ def meta_train(
         teacher = Teacher(folder / SOLVED)
     taught_share = settings.imitation.share if settings.imitation.is_wanted else 0.0
     timetable = Timetable(
-        curriculum.training, settings.n_tasks, settings.evidence_share, settings.seed, teacher, taught_share
+        curriculum.training,
+        settings.n_tasks,
+        settings.evidence_share,
+        seed=settings.seed,
+        teacher=teacher,
+        taught_share=taught_share,
     )
     step = done
 

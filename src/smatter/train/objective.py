@@ -81,7 +81,7 @@ def task_loss(
         slope = slope + imitation.weights * far
     if lesson.is_taught and imitation.experts and experts is not None and gates is not None:
         mixture = as_mixture(live, routing.weights.detach(), sources)
-        better = better_experts(live, lesson.episode, mixture, experts, gates, routing.experts)
+        better = better_experts(live, lesson.episode, mixture, experts=experts, gates=gates, alpha=routing.experts)
         if better is not None:
             far = distillation(better, routing.expert_scores[None], imitation.temperature)
             slope = slope + imitation.experts * far

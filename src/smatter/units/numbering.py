@@ -101,7 +101,9 @@ class Numbering:
                 n_units = len(own) + (in_groups < position - begin)
                 modules[module], units[module] = slice(begin, position), ModuleUnits(first, own, n_units)
                 first += n_units
-        return cls({name: specs[name] for name in tensors}, tensors, modules, units, position, first)
+        return cls(
+            {name: specs[name] for name in tensors}, tensors, modules, units=units, n_parameters=position, n_units=first
+        )
 
     def zeros(self) -> Tensor:
         """A vector that changes nothing, (n_parameters,)."""
