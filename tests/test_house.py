@@ -49,6 +49,73 @@ def test_imports_point_one_way(path: Path) -> None:
         assert RANK[other] < RANK[room], f"{room} may not import {other}"
 
 
+def test_no_file_imports_itself_by_a_detour() -> None:
+    """Within a room too: the graph of files has no cycle, imports for type checkers included."""
+    name_of = {path: ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts) for path in FILES}
+    files = {name.removesuffix(".__init__"): path for path, name in name_of.items()}
+    needed: dict[str, set[str]] = {}
+    for name, path in files.items():
+        found = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)} & files.keys()
+        needed[name] = found - {name, "smatter"}
+    while needed:
+        free = {name for name, others in needed.items() if not others & needed.keys()}
+        assert free, f"a cycle among {sorted(needed)}"
+        needed = {name: others for name, others in needed.items() if name not in free}
+
+
+def test_files_are_short_and_most_of_them_shorter() -> None:
+    lengths = sorted(len(path.read_text().splitlines()) for path in FILES)
+    assert lengths[len(lengths) // 2] <= 120
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "cli").glob("*.py")), ids=lambda path: path.name)
+def test_commands_only_parse_call_and_print(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            assert node.end_lineno and node.end_lineno - node.lineno < 40, f"{path.name}: {node.name}"
+
+
+CONVENTION = {"adapt", "compose", "demo", "export", "list_", "main", "profile", "solve", "train"}
+"""Functions of the command line are called like their commands."""
+
+
+def test_public_names_are_defined_once() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(str(path.relative_to(SOURCE)))
+    twice = {name: paths for name, paths in homes.items() if len(paths) > 1 and name not in CONVENTION}
+    assert not twice
+
+
+def test_many_arguments_are_named() -> None:
+    """Six or more values in a row say nothing of themselves; compiled code and lists of parts are exceptions."""
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and not any(isinstance(each, ast.Starred) for each in node.args):
+                what = ast.unparse(node.func)
+                assert len(node.args) < 6 or what in ("_blend", "page.page"), f"{path}:{node.lineno} {what}"
+
+
+def test_no_ten_lines_stand_twice() -> None:
+    seen: dict[tuple[str, ...], str] = {}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                body = [line for statement in node.body for line in ast.unparse(statement).splitlines()]
+                for start in range(len(body) - 9):
+                    key = tuple(line.strip() for line in body[start : start + 10])
+                    where = f"{path.name}: {node.name}"
+                    assert seen.setdefault(key, where).partition(".<locals>")[0] == where or node.col_offset, (
+                        where,
+                        key,
+                    )
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_no_file_outgrows_a_reader(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 400

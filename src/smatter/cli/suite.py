@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from smatter.cli.output import Json, human_size, print_table, progress_bar, show
-from smatter.errors import AlreadyExists, InvalidSuite
+from smatter.cli.output import Json, check_new_file, human_size, print_table, progress_bar, show
+from smatter.errors import InvalidSuite
 from smatter.tasks.splits import SPLITS
 
 if TYPE_CHECKING:
-    from smatter.tasks.lists import TaskList
     from smatter.tasks.sampler import Range, SamplerSettings
     from smatter.tasks.shifts.catalogue import Shift
     from smatter.tasks.suite import Domain, Suite
@@ -47,6 +46,13 @@ Only = Annotated[list[str] | None, typer.Option("--domain", metavar="NAME", help
 Shifts = Annotated[
     list[str] | None,
     typer.Option("--shift", metavar="NAME[:KEY=VALUE,...]", help="Change the tasks so; in this order. Repeatable."),
+]
+ListFile = Annotated[
+    Path | None,
+    typer.Option("--list", metavar="FILE", help="Take the task from this frozen list, with the list's settings."),
+]
+TaskFolder = Annotated[
+    Path | None, typer.Option("-o", "--output", metavar="OUT", help="Write its support and query examples there.")
 ]
 Seed = Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of all randomness.")]
 Replace = Annotated[bool, typer.Option("--replace", help="Overwrite an older one.")]
@@ -155,19 +161,17 @@ def freeze(
     as_json: Json = False,
 ) -> None:
     """Freeze a list of tasks: a small file that gives everybody the same ones."""
-    from smatter.tasks.lists import is_list, write_list
+    from smatter.tasks.lists import TaskList, is_list, write_list
+    from smatter.tasks.sampler import Sampler
 
-    if output.exists() and not is_list(output):
-        raise AlreadyExists(f"{output} exists and is no list of tasks; choose another name")
-    if output.exists() and not replace:
-        raise AlreadyExists(f"{output} exists already; choose another name, or say --replace")
+    check_new_file(output, replace, lambda: is_list(output), "list of tasks")
     settings = _settings(
         split, role, way, shot=shot, query=query, domains=domains, ood_fraction=ood_fraction, only=domain
     )
     shifts = parse_shift_options(shift)
     with _told(as_json) as told:
         suite = _open(where, ood, side)
-    tasks = _tasks(suite, settings, seed, shifts=shifts, name=name or output.stem, n_tasks=n_tasks)
+    tasks = TaskList(name or output.stem, Sampler(suite, settings, seed), n_tasks, shifts)
     write_list(output, tasks)
     data = {
         "output": str(output), "list": tasks.name, "tasks": n_tasks, "suite": suite.name, "digest": tasks.digest,
@@ -180,12 +184,8 @@ def freeze(
 def task(
     where: Where,
     index: Annotated[int, typer.Option(min=0, help="Which task.")] = 0,
-    file: Annotated[
-        Path | None, typer.Option("--list", metavar="FILE", help="Of this frozen list; settings are then its own.")
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="OUT", help="Write its support and query examples there.")
-    ] = None,
+    file: ListFile = None,
+    output: TaskFolder = None,
     split: SplitName = "validation",
     role: RoleName = "id",
     way: Way = "5",
@@ -204,7 +204,8 @@ def task(
     """Show one task, or write it as a folder that `smatter adapt` takes."""
     from smatter.files.writing import check_free
     from smatter.tasks.export import is_task, write_task
-    from smatter.tasks.lists import read_list
+    from smatter.tasks.lists import TaskList, read_list
+    from smatter.tasks.sampler import Sampler
 
     if output is not None:
         check_free(output, replace and is_task(output))
@@ -214,9 +215,7 @@ def task(
     shifts = parse_shift_options(shift)
     with _told(as_json) as told:
         suite = _open(where, ood, side)
-    tasks = (
-        read_list(file, suite) if file else _tasks(suite, settings, seed, shifts=shifts, name="task", n_tasks=index + 1)
-    )
+    tasks = read_list(file, suite) if file else TaskList("task", Sampler(suite, settings, seed), index + 1, shifts)
     data = tasks.describe(index) | {"warnings": told}
     if output is not None:
         support_at, query_at = write_task(output, tasks.episode(index), replace)
@@ -258,15 +257,6 @@ def _settings(
         ood_fraction=ood_fraction,
         domains=tuple(only or ()),
     )
-
-
-def _tasks(
-    suite: "Suite", settings: "SamplerSettings", seed: int, shifts: "tuple[Shift, ...]", name: str, n_tasks: int
-) -> "TaskList":
-    from smatter.tasks.lists import TaskList
-    from smatter.tasks.sampler import Sampler
-
-    return TaskList(name, Sampler(suite, settings, seed), n_tasks, shifts)
 
 
 def _range(text: str, option: str) -> "Range":

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from smatter.errors import InvalidSettings
@@ -183,12 +184,9 @@ def names() -> tuple[str, ...]:
 def find(name: str) -> Method[Any]:
     """The method of a name."""
     home = f"smatter.methods.{name}"
-    try:
-        found = getattr(import_module(home), name)
-    except ModuleNotFoundError as error:
-        if error.name != home:  # something that the method itself needs
-            raise
-        raise InvalidSettings(f"unknown method {name[:80]!r}: use one of {', '.join(names())}") from None
+    if not name.isidentifier() or name.startswith("_") or find_spec(home) is None:
+        raise InvalidSettings(f"unknown method {name[:80]!r}: use one of {', '.join(names())}")
+    found = getattr(import_module(home), name)
     assert isinstance(found, Method)
     return found
 
