@@ -28,7 +28,7 @@ KNOTS = (0.0, 0.125, 0.25, 0.5, 1.0)
 """Active fractions between which a cost is linear."""
 
 PULLS = (1.0, 10.0, 100.0, 1000.0)
-"""How strongly modules of a kind may be pulled together: as so many measurements that say they are alike."""
+"""How strongly modules of a kind may be pulled together: as this many measurements that say they are alike."""
 
 STRAIGHT = 0.1
 """So much of a measurement is that costs of a kind rise evenly: it matters where hardly any stack reaches."""

@@ -110,8 +110,8 @@ def make_page(
         ),
         page.section(
             "What the router makes of it",
-            f"Weights of the sources. The router says them within {seconds:.1f} s on one core, and has passed the "
-            f"examples through each source once by then; the solver takes up to {solver_seconds:.0f} s.",
+            f"Weights of the sources. The router takes {seconds:.1f} s on one core, one pass of the examples through each "
+            f"source included; the solver takes up to {solver_seconds:.0f} s.",
             page.table(["task", *library.names], weights),
         ),
         page.section(

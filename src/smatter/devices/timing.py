@@ -55,7 +55,7 @@ class Timed:
         return float(np.quantile(self.base_seconds, 0.95) / np.median(self.base_seconds))
 
     def wider_by(self, others: float | None) -> float:
-        """The factor by which a bound is wider where others used so much of the machine, else 1."""
+        """The factor by which a bound is wider where others used this much of the machine, else 1."""
         return 1.0 if is_quiet(others) else max(self.base_tail, LEAST_WIDER)
 
     def quantile(self, q: float) -> Floats:
@@ -132,7 +132,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 @contextmanager
 def using_threads(n: int) -> Iterator[None]:
-    """Torch computes with so many threads meanwhile."""
+    """Torch computes with this many threads meanwhile."""
     import torch
 
     before = torch.get_num_threads()

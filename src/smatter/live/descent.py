@@ -86,11 +86,11 @@ def descend_weights(
 
 
 class _Frugal(Problem):
-    """A loss that gives so many gradients, one for each step, and then its value alone: nothing follows the last step.
+    """A loss that gives a gradient for each step, and then its value alone: nothing follows the last step.
 
     Args:
         loss: of the weights.
-        n_gradients: that it gives.
+        n_gradients: how many it gives.
     """
 
     def __init__(self, loss: MixtureLoss, n_gradients: int) -> None:
@@ -126,7 +126,7 @@ def descend_residual(
 
 
 def module_pattern(live: LiveMixture, n_modules: int) -> Pattern:
-    """Residuals that touch so many modules at most."""
+    """Residuals that touch at most this many modules."""
     slices = live.numbering.modules.values()
     lengths = torch.tensor([where.stop - where.start for where in slices])
     return Pattern(n_modules, torch.arange(len(lengths)).repeat_interleave(lengths))

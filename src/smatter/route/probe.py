@@ -39,7 +39,7 @@ class Probe:
 
     @property
     def digest(self) -> str:
-        """Of all of it."""
+        """Tells probe sets apart: of examples, labels and names."""
         inputs = self.inputs if isinstance(self.inputs, tuple) else self.inputs.tobytes()
         parts = [inputs, self.classes.tolist(), self.groups.tolist(), self.names]
         return hashlib.sha256(repr(parts).encode()).hexdigest()

@@ -130,7 +130,7 @@ TRUST_SCALE = 2.0
 """So that evidence counts about as in evidence routing before anything was learnt."""
 
 LARGEST_EXCESS = 30.0
-"""Worse than the best by so many standard errors is as bad as can be."""
+"""A source that is worse than the best by this many standard errors is as bad as can be."""
 
 
 def _facts(shape: Tensor, losses: Tensor | None) -> Tensor:

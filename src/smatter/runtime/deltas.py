@@ -195,13 +195,13 @@ class Bias:
         """Memory."""
         return n_bytes(self.values)
 
-    def add(self, inputs: Tensor, outputs: Tensor, far: float = 1.0) -> None:  # noqa: ARG002
-        """See `Addend`; `far` multiplies it."""
-        outputs.add_(self.values, alpha=far)
+    def add(self, inputs: Tensor, outputs: Tensor, gate: float = 1.0) -> None:  # noqa: ARG002
+        """See `Addend`; `gate` multiplies it."""
+        outputs.add_(self.values, alpha=gate)
 
-    def times(self, far: float) -> Bias:
+    def times(self, gate: float) -> Bias:
         """Multiplied once and for all."""
-        return Bias(self.values * far)
+        return Bias(self.values * gate)
 
 
 @dataclass(frozen=True)
@@ -219,13 +219,13 @@ class Again:
         """Memory."""
         return n_bytes(*self.module.parameters(recurse=False))
 
-    def add(self, inputs: Tensor, outputs: Tensor, far: float = 1.0) -> None:
-        """See `Addend`; `far` multiplies it."""
-        outputs.add_(self.module(inputs), alpha=far)
+    def add(self, inputs: Tensor, outputs: Tensor, gate: float = 1.0) -> None:
+        """See `Addend`; `gate` multiplies it."""
+        outputs.add_(self.module(inputs), alpha=gate)
 
-    def times(self, far: float) -> Again:
+    def times(self, gate: float) -> Again:
         """Multiplied once and for all."""
-        parameters = {name: own.data * far for name, own in self.module.named_parameters(recurse=False)}
+        parameters = {name: own.data * gate for name, own in self.module.named_parameters(recurse=False)}
         return Again(with_parameters(self.module, parameters))
 
 
@@ -244,13 +244,13 @@ class Scale:
         """Memory."""
         return n_bytes(self.values)
 
-    def add(self, inputs: Tensor, outputs: Tensor, far: float = 1.0) -> None:  # noqa: ARG002
-        """See `Addend`; `far` multiplies it."""
-        outputs.addcmul_(outputs, self.values, value=far)
+    def add(self, inputs: Tensor, outputs: Tensor, gate: float = 1.0) -> None:  # noqa: ARG002
+        """See `Addend`; `gate` multiplies it."""
+        outputs.addcmul_(outputs, self.values, value=gate)
 
-    def times(self, far: float) -> Scale:
+    def times(self, gate: float) -> Scale:
         """Multiplied once and for all."""
-        return Scale(self.values * far)
+        return Scale(self.values * gate)
 
 
 def n_bytes(*tensors: Tensor | None) -> int:

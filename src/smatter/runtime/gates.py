@@ -1,6 +1,6 @@
 """Tasks that share one delta: each opens some of its units, and keeps nothing but which and how far.
 
-D_task = sum over units u of far_u * delta_u
+D_task = sum over units u of gate_u * delta_u
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ class SharedDelta:
         """Of each module, or of each operator."""
         return self.units.n_units
 
-    def opened(self, far: Mapping[str, Sequence[float]]) -> OpenUnits:
+    def opened(self, gates: Mapping[str, Sequence[float]]) -> OpenUnits:
         """A task, by how far it opens each unit of some modules."""
-        for module, own in far.items():
+        for module, own in gates.items():
             if len(own) != self.n_units.get(module, -1):
                 n_units = self.n_units.get(module, "no")
                 raise InvalidResidual(f"module {module[:100]!r} has {n_units} units, not {len(own)}: make gates anew")
             if not bool(torch.tensor(own, dtype=torch.float64).isfinite().all()):
                 raise InvalidResidual("gates have NaN or Inf: whatever made them diverged")
-        runs = {module: runs_of(own) for module, own in far.items()}
+        runs = {module: runs_of(own) for module, own in gates.items()}
         return OpenUnits(self, {module: own for module, own in runs.items() if own})
 
-    def packed(self, far: Mapping[str, Sequence[float]]) -> OwnDeltas:
+    def packed(self, gates: Mapping[str, Sequence[float]]) -> OwnDeltas:
         """The same task with a copy of its open units, all that it needs side by side: quicker, at their memory."""
         terms: dict[str, list[Addend]] = {}
-        for module, runs in self.opened(far).runs.items():
+        for module, runs in self.opened(gates).runs.items():
             for key, parts in self.units.at[module].items():
                 if own := [term for part in parts if (term := part.packed(runs)) is not None]:
                     terms[key] = own

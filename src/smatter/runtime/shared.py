@@ -164,12 +164,12 @@ class SharedRuntime:
         values = dense_values(recipe.residual or Residual(), base.places, self.specs)
         self._put(task, _Entry(base, pack(values, base.places, base.tensors)))
 
-    def open(self, task: str, far: Mapping[str, Sequence[float]], base: str | None = None) -> None:
+    def open(self, task: str, gates: Mapping[str, Sequence[float]], base: str | None = None) -> None:
         """Serve a task that opens units of the shared delta.
 
         Args:
             task: its name.
-            far: how far each unit of some modules is open: their groups, then the rest of the module; or how far each
+            gates: how far each unit of some modules is open: their groups, then the rest of the module; or how far each
                 rank component of some operators is.
             base: a mixture of the catalogue, the first by default.
         """
@@ -178,7 +178,7 @@ class SharedRuntime:
             raise InvalidRecipe(f"the catalogue has no {name[:100]!r}: it has {', '.join(self.bases)}")
         if name not in self.shared:
             raise InvalidRecipe("there is no shared delta to open: make the runtime with one")
-        self._put(task, _Entry(self.bases[name], self.shared[name].opened(far)))
+        self._put(task, _Entry(self.bases[name], self.shared[name].opened(gates)))
 
     def unload(self, task: str) -> None:
         """Forget a task; batches under way still have it."""

@@ -19,17 +19,17 @@ from smatter.units.groups import Group
 from smatter.units.numbering import Numbering
 
 Run = tuple[int, int, float]
-"""Units that follow each other and are open equally far: the first, one beyond the last, how far."""
+"""Units that follow each other and are open equally gate: the first, one beyond the last, their gate."""
 
 
-def runs_of(far: Sequence[float]) -> tuple[Run, ...]:
+def runs_of(gates: Sequence[float]) -> tuple[Run, ...]:
     """How far each unit of a module is open, closed ones included, as runs.
 
     >>> runs_of([0.0, 0.5, 0.5, 0.0, 1.0])
     ((1, 3, 0.5), (4, 5, 1.0))
     """
     found, start = [], 0
-    for value, same in groupby(far):
+    for value, same in groupby(gates):
         stop = start + len(list(same))
         if value:
             found.append((start, stop, float(value)))
@@ -103,15 +103,15 @@ class Cut:
 
     def add(self, runs: Sequence[Run], inputs: Tensor, outputs: Tensor) -> None:
         """See `UnitPart`."""
-        for start, width, far in self._ranges(runs):
+        for start, width, gate in self._ranges(runs):
             part = self.matrix.narrow(self.axis, start, width)
             if self.axis == 0:
-                outputs.addmm_(inputs.narrow(1, start, width), part, alpha=far)
+                outputs.addmm_(inputs.narrow(1, start, width), part, alpha=gate)
                 continue
             own = outputs.narrow(1, start, width)
-            own.addmm_(inputs, part, alpha=far)
+            own.addmm_(inputs, part, alpha=gate)
             if self.bias is not None:
-                own.add_(self.bias.narrow(0, start, width), alpha=far)
+                own.add_(self.bias.narrow(0, start, width), alpha=gate)
 
     def packed(self, runs: Sequence[Run]) -> Addend | None:
         """See `UnitPart`."""
@@ -119,22 +119,22 @@ class Cut:
         if not ranges:
             return None
         index = torch.cat([torch.arange(start, start + width) for start, width, _ in ranges])
-        widths, gates = torch.tensor([width for _, width, _ in ranges]), [far for *_, far in ranges]
-        far = torch.tensor(gates, dtype=self.matrix.dtype).repeat_interleave(widths)
+        widths = torch.tensor([width for _, width, _ in ranges])
+        gates = torch.tensor([gate for *_, gate in ranges], dtype=self.matrix.dtype).repeat_interleave(widths)
         values = self.matrix.index_select(self.axis, index)
         if self.axis == 0:
-            return Columns(index, values * far[:, None])
-        bias = None if self.bias is None else self.bias[index] * far
-        return Rows(index, values * far, bias)
+            return Columns(index, values * gates[:, None])
+        bias = None if self.bias is None else self.bias[index] * gates
+        return Rows(index, values * gates, bias)
 
     def _ranges(self, runs: Sequence[Run]) -> Iterator[tuple[int, int, float]]:
         """Start, width and gate of what is open along the axis."""
         n_units = len(self.starts[0]) - 1
-        for begin, end, far in runs:
+        for begin, end, gate in runs:
             low, high = max(begin - self.first, 0), min(end - self.first, n_units)
             if low < high:
                 for starts in self.starts:
-                    yield starts[low], starts[high] - starts[low], far
+                    yield starts[low], starts[high] - starts[low], gate
 
 
 @dataclass(frozen=True)
@@ -151,14 +151,14 @@ class Rest:
 
     def add(self, runs: Sequence[Run], inputs: Tensor, outputs: Tensor) -> None:
         """See `UnitPart`."""
-        for first, last, far in runs:
+        for first, last, gate in runs:
             if first <= self.unit < last:
-                self.term.add(inputs, outputs, far)
+                self.term.add(inputs, outputs, gate)
 
     def packed(self, runs: Sequence[Run]) -> Addend | None:
         """See `UnitPart`."""
-        far = next((far for first, last, far in runs if first <= self.unit < last), 0.0)
-        return self.term.times(far) if far else None
+        gate = next((gate for first, last, gate in runs if first <= self.unit < last), 0.0)
+        return self.term.times(gate) if gate else None
 
 
 @dataclass(frozen=True)
@@ -173,14 +173,14 @@ class Components:
 
     def add(self, runs: Sequence[Run], inputs: Tensor, outputs: Tensor) -> None:
         """See `UnitPart`."""
-        for first, last, far in runs:
-            outputs.addmm_(inputs @ self.every.right[:, first:last], self.every.left[first:last], alpha=far)
+        for first, last, gate in runs:
+            outputs.addmm_(inputs @ self.every.right[:, first:last], self.every.left[first:last], alpha=gate)
 
     def packed(self, runs: Sequence[Run]) -> Addend | None:
         """See `UnitPart`."""
         if not runs:
             return None
-        right = torch.cat([self.every.right[:, first:last] * far for first, last, far in runs], dim=1)
+        right = torch.cat([self.every.right[:, first:last] * gate for first, last, gate in runs], dim=1)
         return RankFactors(right, torch.cat([self.every.left[first:last] for first, last, _ in runs]))
 
 

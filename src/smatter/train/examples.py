@@ -105,7 +105,7 @@ def choose_classes(suite: Suite, split: Split, shares: Mapping[str, float], ever
         suite: where they are.
         split: whose classes are taken.
         shares: how often an example of each domain is drawn, in proportion.
-        every: take one class in so many.
+        every: take every n-th class.
     """
     chosen, domain_of = [], []
     for number, name in enumerate(shares):

@@ -77,12 +77,12 @@ def task_loss(
         slope = slope + (live.gradient_vector() * delta).sum()
     live.forget()
     if lesson.teaching and imitation.weights:
-        far = distillation(lesson.teaching.weights, routing.scores, imitation.temperature)
-        slope = slope + imitation.weights * far
+        distance = distillation(lesson.teaching.weights, routing.scores, imitation.temperature)
+        slope = slope + imitation.weights * distance
     if lesson.is_taught and imitation.experts and experts is not None and gates is not None:
         mixture = as_mixture(live, routing.weights.detach(), sources)
         better = better_experts(live, lesson.episode, mixture, experts=experts, gates=gates, alpha=routing.experts)
         if better is not None:
-            far = distillation(better, routing.expert_scores[None], imitation.temperature)
-            slope = slope + imitation.experts * far
+            distance = distillation(better, routing.expert_scores[None], imitation.temperature)
+            slope = slope + imitation.experts * distance
     return TaskLoss(value, slope, routing)
