@@ -110,8 +110,8 @@ def make_page(
         ),
         page.section(
             "What the router makes of it",
-            f"Weights of the sources. The router takes {seconds:.1f} s on one core, one pass of the examples through each "
-            f"source included; the solver takes up to {solver_seconds:.0f} s.",
+            f"Weights of the sources. The router takes {seconds:.1f} s on one core, one pass of the examples through "
+            f"each source included; the solver takes up to {solver_seconds:.0f} s.",
             page.table(["task", *library.names], weights),
         ),
         page.section(
