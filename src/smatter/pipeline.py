@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
@@ -60,16 +60,14 @@ def adapt(
         raise InvalidSettings(f"unknown head {head!r}: use {', '.join(get_args(HeadName))}")
     name = method or ("evidence" if router is None else "router")
     way = methods.find(name)
-    settings = way.settings() if settings is None else settings
+    if isinstance(router, str | Path) and hasattr(way.settings, "router"):
+        router = read_router(router)
+    settings = way.with_router(settings, router)
     library = library if isinstance(library, Library) else open_library(library)
     support = support if isinstance(support, Support) else read_support(support)
     live = LiveMixture(library)
-    if router is not None:
-        if not hasattr(settings, "router"):
-            raise InvalidSettings(f"the method {name} does not ask a router: leave it out, or say --method router")
-        trained = router if isinstance(router, TrainedRouter) else read_router(router)
-        trained.check_fits(live)
-        settings = replace(settings, router=trained)
+    if (asked := getattr(settings, "router", None)) is not None:
+        asked.check_fits(live)
     if head == "linear":
         own_classifier(live, support.class_names)  # refuses classes that it does not know before any work is done
     task = Task.of(live, support)
@@ -200,7 +198,10 @@ class Adapted:
         """All that is known of it, for machines; of private weights nothing but these."""
         fit, mixture, evidence = self.fit, self.fit.mixture, self.fit.evidence
         accuracy = math.nan if fit.is_private else self.held_out_accuracy
-        losses = dict(zip(evidence.sources, evidence.losses, strict=True)) if evidence else {}
+        losses = {}
+        if evidence:  # a source that gives no number has none
+            finite = (loss if math.isfinite(loss) else None for loss in evidence.losses)
+            losses = dict(zip(evidence.sources, finite, strict=True))
         data: dict[str, Any] = {
             "method": self.method,
             "classes": list(self.class_names),

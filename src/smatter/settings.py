@@ -58,17 +58,24 @@ def check_shares(
             raise error(f"{name} is {str(value)[:80]}: give a share {wanted}")
 
 
-def check_at_least(least: float, /, **values: float | None) -> None:
-    """Refuse numbers below a bound; None, a setting that is not used, is none."""
+def check_at_least(least: float, /, **values: float) -> None:
+    """Refuse numbers below a bound."""
     for name, value in values.items():
-        if value is not None and not least <= value < math.inf:  # also rejects NaN
+        if value is None or not least <= value < math.inf:  # also rejects NaN
             raise InvalidSettings(f"{name} is {value}: give {least:g} or more")
 
 
-def check_positive(**values: float | None) -> None:
-    """Refuse numbers that are not above zero; None is none."""
+def check_limits(**values: int | None) -> None:
+    """Refuse limits below 1; None is no limit."""
     for name, value in values.items():
-        if value is not None and not 0 < value < math.inf:
+        if value is not None and not 1 <= value < math.inf:
+            raise InvalidSettings(f"{name} is {value}: give 1 or more, or leave it out")
+
+
+def check_positive(**values: float) -> None:
+    """Refuse numbers that are not above zero."""
+    for name, value in values.items():
+        if value is None or not 0 < value < math.inf:
             raise InvalidSettings(f"{name} is {value}: give a number above 0")
 
 
@@ -117,7 +124,7 @@ class RouterSettings:
         for name, (low, high) in most.items():
             if not low <= getattr(self, name) <= high:
                 raise InvalidSettings(f"{name} is {getattr(self, name)}: give {low} to {high}")
-        check_at_least(1, max_sources=self.max_sources)
+        check_limits(max_sources=self.max_sources)
 
     def to_dict(self) -> dict[str, Any]:
         """As router.json holds them."""
@@ -145,7 +152,7 @@ class Imitation:
     def __post_init__(self) -> None:
         if not (0 <= self.weights < math.inf and 0 <= self.experts < math.inf and 0 <= self.predictions <= 1):
             raise InvalidSettings("a teacher's prices must be finite and not negative, that of predictions at most 1")
-        check_temperature(self.temperature)
+        check_positive(temperature=self.temperature)
         check_shares(self, "share")
 
     @property
@@ -316,8 +323,10 @@ class ProfileSettings:
         if self.margin is not None and not (self.quantile is None and self.delta is None and self.points is None):
             raise InvalidSettings("with a margin nothing is measured: leave out --quantile, --delta and --points")
 
-    def measured(self, like: MeasureSettings) -> MeasureSettings:
-        """How much is measured, with what is not said taken from other settings."""
-        quantile = like.quantile if self.quantile is None else self.quantile
-        delta = like.delta if self.delta is None else self.delta
-        return MeasureSettings(seconds=self.seconds, quantile=quantile, delta=delta)
+    def measured(self, quantile: float = 0.5, delta: float = 0.1) -> MeasureSettings:
+        """How much is measured; quantile and delta are those given, where the settings say none."""
+        return MeasureSettings(
+            seconds=self.seconds,
+            quantile=quantile if self.quantile is None else self.quantile,
+            delta=delta if self.delta is None else self.delta,
+        )

@@ -2,7 +2,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smatter.algebra.simplex import effective_number, project_to_simplex, truncate
+from smatter.algebra.simplex import project_to_simplex, truncate
 from smatter.algebra.threshold import hard_mask
 
 vectors = st.lists(st.floats(-5, 5), min_size=1, max_size=12).map(
@@ -43,8 +43,3 @@ def test_truncation_keeps_the_largest_weights_on_the_simplex(vector: torch.Tenso
 
 def test_ties_keep_exactly_as_many_as_asked() -> None:
     assert hard_mask(torch.ones(5), 2).tolist() == [1, 1, 0, 0, 0]
-
-
-def test_effective_number_counts_equal_shares() -> None:
-    weights = torch.tensor([[0.25, 0.25, 0.25, 0.25], [1.0, 0.0, 0.0, 0.0]])
-    torch.testing.assert_close(effective_number(weights), torch.tensor([4.0, 1.0]))

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from smatter.backbones.heads import class_sums, leave_one_out_loss, prototype_logits
+from smatter.backbones.heads import class_sums, leave_one_out_losses, prototype_logits
 from smatter.errors import InvalidSupport
 
 
@@ -41,33 +41,35 @@ def test_the_loss_is_what_a_loop_computes() -> None:
     features, labels, examples = make()
     for scale in (1.0, 10.0):
         expected = by_loop(features, LABELS, EXAMPLES, 4, scale)
-        assert float(leave_one_out_loss(features, labels, examples, 4, scale)) == pytest.approx(expected, rel=1e-12)
+        assert float(leave_one_out_losses(features, labels, examples, 4, scale).mean()) == pytest.approx(
+            expected, rel=1e-12
+        )
 
 
 def test_views_of_one_example_among_others_are_left_out_together() -> None:
     features, _, _ = make()
     labels, examples = [0, 0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 2, 3, 4]
     rows = features[: len(labels)]
-    loss = leave_one_out_loss(rows, torch.tensor(labels), torch.tensor(examples), 2)
+    loss = leave_one_out_losses(rows, torch.tensor(labels), torch.tensor(examples), 2).mean()
     assert float(loss) == pytest.approx(by_loop(rows, labels, examples, 2, 10.0), rel=1e-12)
 
 
 def test_the_loss_ignores_the_order_of_rows_and_classes_and_the_length_of_features() -> None:
     features, labels, examples = make()
-    loss = leave_one_out_loss(features, labels, examples, 4)
+    loss = leave_one_out_losses(features, labels, examples, 4).mean()
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(3))
     renamed = torch.tensor([2, 3, 1, 0])[labels]
-    torch.testing.assert_close(leave_one_out_loss(features[order], labels[order], examples[order], 4), loss)
-    torch.testing.assert_close(leave_one_out_loss(features, renamed, examples, 4), loss)
-    torch.testing.assert_close(leave_one_out_loss(features, labels, 7 - examples, 4), loss)
+    torch.testing.assert_close(leave_one_out_losses(features[order], labels[order], examples[order], 4).mean(), loss)
+    torch.testing.assert_close(leave_one_out_losses(features, renamed, examples, 4).mean(), loss)
+    torch.testing.assert_close(leave_one_out_losses(features, labels, 7 - examples, 4).mean(), loss)
     lengths = torch.linspace(0.1, 5, len(labels), dtype=torch.float64)
-    torch.testing.assert_close(leave_one_out_loss(features * lengths[:, None], labels, examples, 4), loss)
+    torch.testing.assert_close(leave_one_out_losses(features * lengths[:, None], labels, examples, 4).mean(), loss)
 
 
 def test_the_loss_is_differentiable() -> None:
     features, labels, examples = make()
     assert torch.autograd.gradcheck(
-        lambda rows: leave_one_out_loss(rows, labels, examples, 4), features.requires_grad_()
+        lambda rows: leave_one_out_losses(rows, labels, examples, 4).mean(), features.requires_grad_()
     )
 
 
@@ -76,14 +78,15 @@ def test_a_row_does_not_vouch_for_itself() -> None:
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(5).repeat_interleave(4)
     losses = [
-        leave_one_out_loss(torch.randn(20, 64, generator=generator), labels, torch.arange(20), 5) for _ in range(20)
+        leave_one_out_losses(torch.randn(20, 64, generator=generator), labels, torch.arange(20), 5).mean()
+        for _ in range(20)
     ]
     assert float(torch.stack(losses).mean()) > torch.tensor(5.0).log()
 
 
 def test_a_class_of_one_row_is_refused() -> None:
     with pytest.raises(InvalidSupport, match="add views"):
-        leave_one_out_loss(torch.randn(3, 4), torch.tensor([0, 0, 1]), torch.arange(3), 2)
+        leave_one_out_losses(torch.randn(3, 4), torch.tensor([0, 0, 1]), torch.arange(3), 2).mean()
 
 
 def test_prototypes_recognise_their_own_rows() -> None:

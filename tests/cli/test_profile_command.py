@@ -41,8 +41,12 @@ def test_measure_then_adjust_and_show(vit: Path, capsys, tmp_path: Path) -> None
         capsys, vit, "-o", tmp_path / "careful.json", "--batch", 2, "--threads", 2, "--from", here, "--margin", 2
     )
     assert careful["base"] == pytest.approx(2 * told["base"]) and careful["fingerprint"]["threads"] == 2
-    corrected = run(capsys, vit, "-o", tmp_path / "corrected.json", "--batch", 4, "--from", here, "--points", 18)
-    assert corrected["record"]["corrected_with_points"] == 18
+    words = ["profile", str(vit), "-o", str(tmp_path / "corrected.json"), "--batch", "4", "--from", str(here)]
+    for _ in range(5):  # on a busy machine points may not fit any profile, which is told; then one measures again
+        if main([*words, "--points", "18", "--json"]) == 0:
+            break
+        assert "do not fit the profile" in capsys.readouterr().err
+    assert json.loads(capsys.readouterr().out)["record"]["corrected_with_points"] == 18
     assert (
         main(["profile", str(vit), "-o", str(here), "--replace", "--batch", "2", "--method", "micro-benchmarks"]) == 0
     )

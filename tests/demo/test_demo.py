@@ -46,6 +46,11 @@ def test_it_tells_the_same_story_again_and_replaces_only_itself(folder: Path, ca
     for story in told.values():
         assert sum(story["weights"].values()) == pytest.approx(1, abs=1e-6)
         assert all(0 <= share <= 1 for share in story["accuracies"].values())
+    (folder / "thai.safetensors").write_text("mine")  # the README has people write beside the demo's own
+    assert main(["demo", "-o", str(folder)]) == 2
+    assert "holds more than an earlier demonstration" in capsys.readouterr().err
+    assert (folder / "thai.safetensors").read_text() == "mine"
+    (folder / "thai.safetensors").unlink()
     (folder / "library" / "library.json").unlink()
     assert main(["demo", "-o", str(folder)]) == 2
-    assert "exists" in capsys.readouterr().err
+    assert "give another place" in capsys.readouterr().err

@@ -68,6 +68,14 @@ def test_adding_warns_at_once_of_a_stranger(make_library: MakeLibrary, tmp_path:
     assert [finding.kind for finding in findings] == ["unrelated basin"]
 
 
+def test_a_file_that_came_later_is_found_in_an_open_library_too(make_library: MakeLibrary) -> None:
+    library = make_library()
+    assert check_library(library).ok
+    (library.path_of(library.manifest.source("a")) / "tokenizer_config.json").write_text("{}")
+    report = check_library(library)
+    assert not report.ok and "was not there when source 'a' was added" in report.findings[0].message
+
+
 def test_a_changed_file_is_found_even_with_its_old_time(make_library: MakeLibrary) -> None:
     import os
 

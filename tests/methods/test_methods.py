@@ -58,6 +58,15 @@ def test_a_new_file_is_all_that_a_new_method_takes(vit_library: Library, tmp_pat
     assert again.fit == adapted.fit and adapted.to_dict()["method"] == "last_source"
 
 
+def test_files_that_hold_no_method_harm_no_other(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "_shared.py").touch()
+    (tmp_path / "empty.py").touch()
+    monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
+    assert "_shared" not in methods.names()
+    with pytest.raises(InvalidSettings, match="has no method empty"):
+        methods.find("empty")
+
+
 @pytest.mark.parametrize("name", WITHOUT_ROUTER)
 def test_results_are_returned_and_what_is_in_the_network_before_does_not_matter(toy, name: str) -> None:
     task = Task.of(live := LiveMixture(toy.library), draw_episode(toy.domains, "red+blue", 3).support)
@@ -83,8 +92,8 @@ def test_passes_are_as_few_as_a_method_needs(toy) -> None:
     [
         ("solver", {"n_step": "3"}, "no setting 'n_step', like 'n_steps'"),
         ("average", {"n_steps": "3"}, "it has none"),
-        ("solver", {"n_steps": "many"}, "give a number"),
-        ("solver", {"n_steps": "1.5"}, "give a number"),
+        ("solver", {"n_steps": "many"}, "give a whole number"),
+        ("solver", {"n_steps": "1.5"}, "give a whole number"),
         ("solver", {"per_module": "maybe"}, "give yes or no"),
         ("solver", {"start": "anywhere"}, "unknown start"),
         ("refined", {"router": "somewhere"}, "no setting 'router'"),

@@ -1,5 +1,6 @@
 """A router, as it is and refined: what that costs, what it keeps, and what does not matter to it."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -177,7 +178,8 @@ def test_one_shot_goes_by_the_router_alone_and_says_so(live, tiny_suite: Suite, 
     task = task_of(live, tiny_suite, shots=1, ways=4)
     fit = refined(live, task, RefinedSettings(trained))
     assert fit.trace.losses == () and "one example per class" in fit.notes[0] and fit.spread() == ()
-    assert fit.mixture == router(live, task, RoutedSettings(trained)).mixture
+    plain = router(live, task, RoutedSettings(trained))
+    assert fit.mixture == plain.mixture and "altered views" in plain.notes[0]
 
 
 def test_results_are_found_again_by_contents(
@@ -243,8 +245,9 @@ def test_what_cannot_be_is_refused(tiny_library: Library, tiny_suite: Suite, tra
         smatter.adapt(tiny_library, support, "refined", RefinedSettings(evidence=False))
     with pytest.raises(InvalidSettings, match="no experts"):
         smatter.adapt(tiny_library, support, "refined", RefinedSettings(tune="experts"))
-    with pytest.raises(InvalidSettings, match="no router to ask"):
-        smatter.adapt(tiny_library, support, "router")
+    for method in ("router", "private"):
+        with pytest.raises(InvalidSettings, match="no router to ask"):
+            smatter.adapt(tiny_library, support, method)
     with pytest.raises(InvalidSettings, match="does not ask a router"):
         smatter.adapt(tiny_library, support, "solver", router=trained)
     with pytest.raises(InvalidSettings, match="takes SolverSettings, not RefinedSettings"):
@@ -255,6 +258,12 @@ def test_what_cannot_be_is_refused(tiny_library: Library, tiny_suite: Suite, tra
         RefinedSettings(tune="everything")  # type: ignore[arg-type]
     with pytest.raises(InvalidRouter, match="another base"):
         smatter.adapt(tiny_library, support, router=replace(trained, base="0" * 64))
+    with pytest.raises(InvalidRouter, match="another base"):
+        smatter.adapt(tiny_library, support, "router", RoutedSettings(replace(trained, base="0" * 64)))
+    with pytest.raises(InvalidSettings, match="takes RoutedSettings, not SolverSettings"):
+        smatter.adapt(tiny_library, support, "router", smatter.SolverSettings(), router=trained)
+    with pytest.raises(InvalidSettings, match="takes EvidenceSettings, not dict"):
+        smatter.adapt(tiny_library, support, "evidence", {"max_sources": 2}, cache="nowhere")
 
 
 def test_private_weights_vary_and_need_a_router(live, tiny_suite: Suite, trained: TrainedRouter) -> None:
@@ -268,7 +277,7 @@ def test_private_weights_vary_and_need_a_router(live, tiny_suite: Suite, trained
     for wrong in ({"epsilon": 0.0}, {"delta": 2.0}, {"max_sources": 0}):
         with pytest.raises(InvalidSettings):
             PrivateSettings(**wrong)  # type: ignore[arg-type]
-    with pytest.raises(InvalidSettings, match="need a router"):
+    with pytest.raises(InvalidSettings, match="no router to ask"):
         private(live, task)
 
 
@@ -289,3 +298,6 @@ def test_a_source_that_gives_no_number_gets_no_weight(
     monkeypatch.setattr(LeaveOneOut, "losses", spoilt)
     fit = router(live, task, RoutedSettings(trained))
     assert names[1] not in fit.mixture.sources and len(fit.mixture.sources) == 2
+    monkeypatch.undo()
+    told = Adapted(live, task, fit).to_dict()
+    assert told["losses"][names[1]] is None and "NaN" not in json.dumps(told)

@@ -1,8 +1,11 @@
 """The solver on networks: what it never does, what it finds, and what its recipe rebuilds."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -16,13 +19,13 @@ from smatter.errors import InvalidSettings
 from smatter.library.edit import add_source, init_library
 from smatter.library.export import export
 from smatter.library.library import Library
+from smatter.live.descent import keep_elements, keep_modules
 from smatter.live.mixture import LiveMixture
 from smatter.live.task import Task, leave_one_out
 from smatter.methods import Fit
 from smatter.methods.solver import SolverSettings, solver
 from smatter.pipeline import Adapted, adapt
 from smatter.records import Progress, silent
-from smatter.solve.pattern import Pattern
 from smatter.tasks.support import Support
 
 SETTINGS = {
@@ -137,7 +140,7 @@ def test_of_twins_a_limit_keeps_one(vit_library: Library, tmp_path: Path) -> Non
 
 def test_no_steps_give_the_start(vit_library: Library) -> None:
     solution = solve_network(vit_library, pixels_support(), SolverSettings(start="uniform", n_steps=0))
-    assert len(solution.trace.losses) == 1 and solution.trace.endings[0].startswith("out of steps")
+    assert len(solution.trace.losses) == 1 and solution.trace.endings[0].startswith("weights: out of steps")
 
 
 def test_progress_is_told_shares_of_the_whole(vit_library: Library) -> None:
@@ -157,10 +160,26 @@ def test_half_precision_sources_are_solved_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["elements", "modules"])
 def test_projections_are_the_nearest_sparse_points(kind: str) -> None:
     point = torch.tensor([[3.0, -1.0, 0.5, 2.0, -4.0, 0.0]])
-    blocks = None if kind == "elements" else torch.tensor([0, 0, 1, 1, 2, 2])
+    where = {"a": slice(0, 2), "b": slice(2, 4), "c": slice(4, 6)}
+    live: Any = SimpleNamespace(numbering=SimpleNamespace(modules=where))
+
+    def project(n_kept: int) -> Callable[[torch.Tensor], torch.Tensor]:
+        return keep_elements(n_kept) if kind == "elements" else keep_modules(live, n_kept)
+
     expected = [3.0, 0, 0, 0, -4.0, 0] if kind == "elements" else [3.0, -1.0, 0, 0, -4.0, 0]
-    assert Pattern(2, blocks).project(point).tolist() == [expected]
-    assert torch.equal(Pattern(99, blocks).project(point), point)
+    assert project(2)(point).tolist() == [expected] and torch.equal(project(99)(point), point)
+    if kind == "elements":  # squares of the smallest are zero in float32
+        assert torch.equal(project(2)(1e-25 * point) != 0, project(2)(point) != 0)
+
+
+def test_a_large_module_is_not_taken_for_a_small_one() -> None:
+    """Summed one by one in float32, the first module's 24 million squares of one would stop at 2^24."""
+    ones, others = 24_000_000, 18_000_000
+    live: Any = SimpleNamespace(
+        numbering=SimpleNamespace(modules={"large": slice(0, ones), "small": slice(ones, ones + others)})
+    )
+    kept = keep_modules(live, 1)(torch.cat([torch.ones(ones), torch.full((others,), 1.005)])[None])
+    assert bool(kept[0, 0] == 1) and not bool(kept[0, -1])
 
 
 @pytest.mark.parametrize(
@@ -174,6 +193,8 @@ def test_projections_are_the_nearest_sparse_points(kind: str) -> None:
         {"temperature": 0.0},
         {"tolerance": float("nan")},
         {"start": "luck"},
+        {"pull": None},
+        {"n_steps": None},
     ],
 )
 def test_impossible_settings_are_refused_in_one_line(wrong: dict) -> None:

@@ -109,7 +109,10 @@ MISTAKES: dict[str, tuple[Callable[[Path], Path], str]] = {
         folder_of(extra=lambda folder: picture().save(folder / "a" / "x.png", format="GIF")),
         "is not a PNG",
     ),
-    "folder in class": (folder_of(extra=lambda folder: (folder / "a" / "x.png").mkdir()), "not an image"),
+    "folder in class": (
+        folder_of(extra=lambda folder: (folder / "a" / "x.png").mkdir()),
+        "a folder where images should be",
+    ),
     "truncated": (folder_of(extra=truncated), "cannot be read"),
     "bomb": (folder_of(extra=bomb), "megapixels"),
     "large bomb": (folder_of(extra=large_bomb), "megapixels"),

@@ -62,12 +62,6 @@ def truncate_alike(weights: Tensor, n_active: int | None) -> Tensor:
     return kept / kept.sum(dim=1, keepdim=True)
 
 
-def effective_number(weights: Tensor) -> Tensor:
-    """How many sources a mixture really uses: the exponential of its entropy, (...,) from (..., n)."""
-    entropy: Tensor = torch.special.entr(weights).sum(dim=-1)
-    return entropy.exp()
-
-
 def to_simplex(scores: Tensor, kind: WeightMap) -> Tensor:
     """Weights of scores, (..., n); all three maps are monotone and do not change when a number is added to all scores.
 

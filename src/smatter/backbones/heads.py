@@ -41,13 +41,6 @@ def prototype_logits(features: Tensor, prototypes: Tensor, scale: float = SCALE)
     return scale * normalize(features, dim=-1) @ normalize(prototypes, dim=-1).T
 
 
-def leave_one_out_loss(
-    features: Tensor, labels: Tensor, examples: Tensor, n_classes: int, scale: float = SCALE
-) -> Tensor:
-    """The mean over examples of `leave_one_out_losses`, a scalar."""
-    return leave_one_out_losses(features, labels, examples, n_classes, scale).mean()
-
-
 def leave_one_out_losses(
     features: Tensor, labels: Tensor, examples: Tensor, n_classes: int, scale: float = SCALE
 ) -> Tensor:

@@ -7,7 +7,7 @@ import typer
 
 from smatter import methods
 from smatter.cli.output import Json, check_new_file, human_size, pairs, print_table, progress_bar, show
-from smatter.errors import InvalidSettings
+from smatter.errors import InvalidSettings, NotFound
 
 if TYPE_CHECKING:
     from smatter.library.diagnostics import Diagnostics
@@ -92,7 +92,12 @@ def adapt(
 ) -> None:
     """Weigh the sources for a few labelled examples: by a trained router, by evidence, or by any other method."""
     name = method or ("evidence" if router is None else "router")
-    settings = methods.find(name).read_settings(pairs(told, "--set")) if told else None
+    way = methods.find(name)
+    settings = way.read_settings(pairs(told, "--set")) if told else None
+    if router is None:
+        way.with_router(settings, None)  # refuses a method that needs one
+    elif not router.is_dir():
+        raise NotFound(f"{router} is no folder; give the router's, which `smatter train` wrote")
     _check_places(name, output, report, replace)
     adapted = _adapted(folder, support, name, settings, router=router, head=head, cache=cache)
     _finish(folder, adapted, output, report=report, diagnostics=diagnostics, as_json=as_json)
@@ -137,9 +142,11 @@ def list_methods(as_json: Json = False) -> None:
 
     def text() -> None:
         for each in found:
-            print(f"{each['name']}: {each['summary']}")
+            print(f"{each['name']}: {each['summary']}" + (" Takes --router." if each["takes_router"] else ""))
             for setting in each["settings"]:
-                print(f"  {setting['name']}={setting['default']}  {setting['help']}")
+                default = setting["default"]
+                told = ",".join(map(str, default)) if isinstance(default, tuple) else default
+                print(f"  {setting['name']}={told}  {setting['help']}")
 
     show({"methods": found}, as_json, text)
 
@@ -200,12 +207,12 @@ def _finish(
 def _tell(data: dict[str, Any], folder: Path, found: "Diagnostics | None") -> None:
     """All of it, for people."""
     weights, losses, best = data["weights"], data["losses"], data["best_single_source"]
-    order = sorted(weights, key=lambda name: (-weights[name], losses.get(name, 0.0)))
+    order = sorted(weights, key=lambda name: (-weights[name], losses.get(name) or 0.0))
     weight = "mean weight" if "weights_per_module" in data else "weight"
     columns, rows = ["source", weight], [[name, f"{weights[name]:.4f}"] for name in order]
     if losses:
         columns.append("leave-one-out loss")
-        rows = [[*row, f"{losses[row[0]]:.4f}"] for row in rows]
+        rows = [[*row, "-" if losses[row[0]] is None else f"{losses[row[0]]:.4f}"] for row in rows]
     print_table(columns, rows)
     if data["likeness"]:
         likest = sorted(data["likeness"].items(), key=lambda pair: -pair[1])[:3]
@@ -222,7 +229,9 @@ def _tell(data: dict[str, Any], folder: Path, found: "Diagnostics | None") -> No
     if found:
         _tell_diagnostics(found)
     if data["held_out_accuracy"] is not None:
-        print(f"the {data['head']} head recognises {data['held_out_accuracy']:.0%} of examples that it has not seen")
+        seen = ", though the fit has: expect less on others" if len(path) > 1 or "weights_per_module" in data else ""
+        share = f"{data['held_out_accuracy']:.0%}"
+        print(f"the {data['head']} head recognises {share} of examples that it has not seen{seen}")
     _tell_places(data, folder)
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from smatter.cli.output import Json, print_table, progress_bar, show
+from smatter.errors import AlreadyExists
 
 
 def demo(
@@ -22,6 +23,8 @@ def demo(
     from smatter.demo.story import TASKS, is_demo, run_demo
     from smatter.files.writing import check_free
 
+    if output.is_dir() and any(output.iterdir()) and not is_demo(output):
+        raise AlreadyExists(f"{output} holds more than an earlier demonstration; give another place with -o")
     check_free(output, replace=is_demo(output))
     torch.set_num_threads(1)
     with progress_bar("tasks", len(TASKS), "steps") as progress:

@@ -31,10 +31,13 @@ app.command("demo")(demo.demo)
 
 
 @app.callback(invoke_without_command=True)
-def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
     """Every command takes --json for machines and --debug for a traceback."""
-    if version:
-        print(f"smatter {__version__}")
+    if version or context.invoked_subcommand is None:
+        print(f"smatter {__version__}" if version else context.get_help())
         raise typer.Exit
 
 

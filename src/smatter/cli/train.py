@@ -111,17 +111,18 @@ def _trained(
     from smatter.library.library import open_library
     from smatter.tasks.open import open_suite
 
+    check_free(output, replace)
     library = open_library(folder)
-    library, examples = library.only(sources) if sources else library, open_suite(suite)
-
-    from smatter.route.store import is_router, write_router
-
-    check_free(output, replace and is_router(output))
+    library = library.only(sources) if sources else library
 
     import torch
     from transformers.utils import logging
 
+    from smatter.route.store import is_router, write_router
     from smatter.train.router import train_router
+
+    check_free(output, replace and is_router(output))
+    examples = open_suite(suite)
 
     torch.set_num_threads(1)
     logging.set_verbosity_error()

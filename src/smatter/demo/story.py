@@ -51,8 +51,10 @@ EXPLAINED, N_REFINEMENTS = "mixed", 6
 
 
 def is_demo(folder: Path) -> bool:
-    """Whether a folder holds an earlier demonstration."""
-    return (folder / "index.html").exists() and (folder / "library" / MANIFEST).exists()
+    """Whether a folder holds an earlier demonstration and nothing else, so that it may be replaced."""
+    if not ((folder / "index.html").exists() and (folder / "library" / MANIFEST).exists()):
+        return False
+    return {path.name for path in folder.iterdir()} <= {"index.html", "library", "router", "tasks", "model"}
 
 
 def run_demo(folder: Path, seed: int, progress: Progress = silent) -> dict[str, Story]:

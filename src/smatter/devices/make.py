@@ -12,7 +12,7 @@ from smatter.devices.stacks import make_bench
 from smatter.devices.unmeasured import counted_profile, micro_profile, table_profile
 from smatter.library.library import Library
 from smatter.records import Progress, silent
-from smatter.settings import DeviceSetting, MeasureSettings, ProfileSettings
+from smatter.settings import DeviceSetting, ProfileSettings
 
 N_POINTS = 24
 """Networks to time when an earlier profile is adjusted."""
@@ -29,12 +29,21 @@ def make_profile(
         settings: where the figures come from.
         progress: told shares of the work.
     """
+    earlier = None if settings.earlier is None else read_profile(settings.earlier)
+    if earlier is not None:
+        earlier.check_is_time()
+    how_much = settings.measured() if earlier is None else settings.measured(earlier.quantile, earlier.delta)
     if library is None:
         with tempfile.TemporaryDirectory() as folder:
             return make_profile(make_sample_library(Path(folder)), setting, settings, progress)
-    if settings.earlier is not None:
-        return _adjusted(library, setting, settings, read_profile(settings.earlier), progress)
-    how_much = settings.measured(MeasureSettings())
+    if earlier is not None:
+        bench = make_bench(library, setting)
+        if settings.margin is not None:
+            return earlier.with_margin(bench.fingerprint, settings.margin)
+        n_points = settings.points or N_POINTS
+        return correct_profile(
+            bench, earlier, n_points, quantile=how_much.quantile, delta=how_much.delta, progress=progress
+        )
     if settings.table is not None:
         return table_profile(settings.table, make_bench(library, setting))
     if settings.method == "bytes":
@@ -42,16 +51,3 @@ def make_profile(
     if settings.method == "micro-benchmarks":
         return micro_profile(make_bench(library, setting), how_much.delta)
     return measure_profile(library, setting, how_much, progress)
-
-
-def _adjusted(
-    library: Library, setting: DeviceSetting, settings: ProfileSettings, earlier: Profile, progress: Progress
-) -> Profile:
-    earlier.check_is_time()
-    bench = make_bench(library, setting)
-    if settings.margin is not None:
-        return earlier.with_margin(bench.fingerprint, settings.margin)
-    how_much = settings.measured(MeasureSettings(quantile=earlier.quantile, delta=earlier.delta))
-    return correct_profile(
-        bench, earlier, settings.points or N_POINTS, how_much.quantile, how_much.delta, progress=progress
-    )

@@ -1,8 +1,4 @@
-"""Digests of files and of contents, and a seal that spares hashing what has not changed.
-
-Two digests serve two ends. A file's sha256 shows tampering. A source's content digest covers names, dtypes,
-shapes and values alone, so it is the same whole or sharded, and in every exact storage form: recipes use it.
-"""
+"""Digests of files, which show tampering, and a seal that spares hashing what has not changed."""
 
 import hashlib
 import json

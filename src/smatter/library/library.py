@@ -13,7 +13,7 @@ from smatter.compose.residual import Residual
 from smatter.errors import InvalidRecipe, NotFound, SourceChanged, UnknownModule
 from smatter.files.hashing import Seal
 from smatter.files.reading import Array, as_torch, safe_path
-from smatter.library.checkpoint import Checkpoint, open_checkpoint
+from smatter.library.checkpoint import INDEX, SIDE_FILES, WEIGHTS, Checkpoint, open_checkpoint
 from smatter.library.contents import Tensors
 from smatter.library.manifest import Manifest, SourceEntry, is_excluded, read_manifest
 from smatter.library.stored import STORED, StoredSource
@@ -124,9 +124,8 @@ class Library:
         if not folder.is_dir():
             raise NotFound(f"{folder}, the folder of source {name!r}, is gone: restore it, or remove the source")
         added = [(safe_path(folder, file), record.sha256) for file, record in entry.files.items()]
-        source = self.open_source(name) if entry.form == "whole" else None
-        for file in source.files if isinstance(source, Checkpoint) else ():
-            if file not in entry.files:
+        for file in (WEIGHTS, INDEX, *SIDE_FILES) if entry.form == "whole" else ():
+            if file not in entry.files and ((folder / file).exists() or (folder / file).is_symlink()):
                 raise SourceChanged(
                     f"{folder / file} was not there when source {name!r} was added: delete it, or remove the source "
                     "and add it again"

@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 
 from smatter.algebra.simplex import project_to_simplex
+from smatter.algebra.threshold import hard_mask
 from smatter.live.mixture import LiveMixture
 from smatter.live.problems import GateLoss, MixtureLoss, ResidualLoss
 from smatter.records import Progress, silent
 from smatter.solve.frank_wolfe import FrankWolfe
 from smatter.solve.loop import State, run
-from smatter.solve.pattern import Pattern
 from smatter.solve.problem import Evaluation, Problem
 from smatter.solve.solution import Solution
-from smatter.solve.thresholding import HardThresholding
+from smatter.solve.thresholding import HardThresholding, Projection
 from smatter.units.numbering import Layout
 
 GAP = 1e-2
@@ -79,8 +79,8 @@ def descend_weights(
         steps.note(problem.loss(state.point))
         steps.path.append(tuple(state.point[0].mean(dim=0).tolist()))
 
-    barred = None if allowed is None else allowed.expand(1, *start.shape)
-    algorithm = FrankWolfe(tolerance, "vanilla", "line search", barred)
+    may_weigh = None if allowed is None else allowed.expand(1, *start.shape)
+    algorithm = FrankWolfe(tolerance, "vanilla", "line search", may_weigh)
     loss: Problem = problem if with_gap else _Frugal(problem, n_steps)
     return run(algorithm, loss, start[None], max_steps=n_steps, clock=time.perf_counter, watch=watch)
 
@@ -108,15 +108,15 @@ class _Frugal(Problem):
 
 def descend_residual(
     problem: ResidualLoss,
-    pattern: Pattern,
+    project: Projection,
     n_steps: int,
     watch: Callable[[State], None],
     tolerance: float = DECREASE,
 ) -> Solution:
-    """Gradient steps on a residual, (d,), that begins at zero and keeps to a pattern (equation 7)."""
+    """Gradient steps on a residual, (d,), that begins at zero and stays as sparse as `project` makes it."""
     start = problem.live.numbering.zeros()[None]
     return run(
-        HardThresholding(pattern.project, tolerance),
+        HardThresholding(project, tolerance),
         problem,
         start,
         max_steps=n_steps,
@@ -125,11 +125,24 @@ def descend_residual(
     )
 
 
-def module_pattern(live: LiveMixture, n_modules: int) -> Pattern:
-    """Residuals that touch at most this many modules."""
-    slices = live.numbering.modules.values()
-    lengths = torch.tensor([where.stop - where.start for where in slices])
-    return Pattern(n_modules, torch.arange(len(lengths)).repeat_interleave(lengths))
+def keep_elements(n_kept: int) -> Projection:
+    """To the nearest residual with at most this many elements (H_k of equation 7)."""
+    return lambda point: torch.where(hard_mask(point.abs(), n_kept).bool(), point, 0.0)
+
+
+def keep_modules(live: LiveMixture, n_kept: int) -> Projection:
+    """To the nearest residual that touches at most this many modules; each is one slice of the vector."""
+    slices = list(live.numbering.modules.values())
+
+    def project(point: Tensor) -> Tensor:
+        norms = torch.stack([torch.linalg.vector_norm(point[:, where], dim=1) for where in slices], dim=1)
+        kept = hard_mask(norms, n_kept).bool()
+        result = torch.zeros_like(point)
+        for number, where in enumerate(slices):
+            result[:, where] = torch.where(kept[:, number : number + 1], point[:, where], 0.0)
+        return result
+
+    return project
 
 
 def descend_experts(

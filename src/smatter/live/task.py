@@ -19,6 +19,8 @@ from smatter.live.objectives import LeaveOneOut, Objective
 from smatter.live.views import N_VIEWS, image_views, text_views, token_views
 from smatter.tasks.support import Support
 
+ONE_SHOT = "one example per class: none can be held out, so sources are judged by altered views of each"
+
 
 @dataclass(frozen=True)
 class Task:
@@ -28,11 +30,13 @@ class Task:
         objective: what the examples ask of a network.
         digest: of the examples' contents; neither their order nor names of classes matter.
         class_names: names of the classes, as the objective numbers them; empty where it has none.
+        notes: what a person should know of any fit to it.
     """
 
     objective: Objective
     digest: str
     class_names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, live: LiveMixture, support: Support) -> Task:
@@ -64,7 +68,8 @@ class Task:
         shape = list(inputs.shape[1:]) if isinstance(inputs, Tensor) else []
         contents = [support.kind, shape, [[digests[index], labels[index]] for index in order]]
         digest = hashlib.sha256(json.dumps(contents).encode()).hexdigest()
-        return cls(leave_one_out(live, ordered), digest, ordered.class_names)
+        is_one_shot = len(ordered) == len(ordered.class_names)
+        return cls(leave_one_out(live, ordered), digest, ordered.class_names, (ONE_SHOT,) if is_one_shot else ())
 
     @property
     def can_hold_out(self) -> bool:

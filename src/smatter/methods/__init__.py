@@ -104,13 +104,15 @@ class Method(Generic[S]):
 
     Args:
         settings: the record of its settings; one made without arguments holds the defaults.
-        is_private: whether its results must not be kept where others could compare them.
         function: does the work.
+        is_private: whether its results must not be kept where others could compare them.
+        needs_router: whether it can do nothing without a trained router.
     """
 
     settings: type[S]
-    is_private: bool
     function: Callable[[LiveMixture, Task, S, Progress], Fit]
+    is_private: bool = False
+    needs_router: bool = False
 
     def __call__(self, live: LiveMixture, task: Task, settings: S | None = None, progress: Progress = silent) -> Fit:
         """Adapt to a task; what is in `live` afterwards is of no importance.
@@ -121,15 +123,28 @@ class Method(Generic[S]):
             settings: how; the defaults without.
             progress: told shares of the work.
         """
+        settings = self.with_router(settings, None)
+        begin, forwards, backwards = time.perf_counter(), live.n_forwards, live.n_backwards
+        fit = self.function(live, task, settings, progress)
+        passes = Passes(live.n_forwards - forwards, live.n_backwards - backwards)
+        return replace(fit, passes=passes, seconds=time.perf_counter() - begin)
+
+    def with_router(self, settings: S | None, router: Any) -> S:
+        """Its settings, the defaults without any, and with a router where one is given; refuses what cannot work."""
         settings = self.settings() if settings is None else settings
         if not isinstance(settings, self.settings):
             raise InvalidSettings(
                 f"the method {self.name} takes {self.settings.__name__}, not {type(settings).__name__}: give these"
             )
-        begin, forwards, backwards = time.perf_counter(), live.n_forwards, live.n_backwards
-        fit = self.function(live, task, settings, progress)
-        passes = Passes(live.n_forwards - forwards, live.n_backwards - backwards)
-        return replace(fit, passes=passes, seconds=time.perf_counter() - begin)
+        if router is not None:
+            if not hasattr(settings, "router"):
+                raise InvalidSettings(f"the method {self.name} does not ask a router: leave out --router, or --method")
+            settings = replace(settings, router=router)  # type: ignore[type-var]
+        if self.needs_router and getattr(settings, "router", None) is None:
+            raise InvalidSettings(
+                f"the method {self.name} has no router to ask: give one that `smatter train` wrote with --router"
+            )
+        return settings
 
     @property
     def name(self) -> str:
@@ -147,7 +162,7 @@ class Method(Generic[S]):
         return {
             "name": self.name,
             "summary": self.summary,
-            "takes_router": "router" in {each.name for each in fields(self.settings)},  # type: ignore[arg-type]
+            "takes_router": hasattr(self.settings, "router"),
             "settings": [
                 {"name": each.name, "default": each.default, "help": told.get(each.name, "")}
                 for each in fields(self.settings)  # type: ignore[arg-type]
@@ -161,8 +176,9 @@ class Method(Generic[S]):
         Args:
             given: some of the settings.
         """
+        # A router is an option of its own, and its type is known to type checkers only.
         kinds = typing.get_type_hints(self.settings, localns={"TrainedRouter": object})
-        kinds.pop("router", None)  # an option of its own
+        kinds.pop("router", None)
         for name in given:
             if name not in kinds:
                 known = ", ".join(kinds) or "none"
@@ -171,14 +187,13 @@ class Method(Generic[S]):
         return self.settings(**{name: _parsed(name, value, kinds[name]) for name, value in given.items()})
 
 
-def method(settings: type[S], is_private: bool = False) -> Callable[[Callable[..., Fit]], Method[S]]:
-    """Make a function a method, found by the function's name; see `Method`."""
-    return partial(Method, settings, is_private)
+method: Callable[..., Callable[[Callable[..., Fit]], Method[Any]]] = partial(partial, Method)
+"""Makes a function a method: `@method(Settings)`, with `is_private` or `needs_router` as `Method` has them."""
 
 
 def names() -> tuple[str, ...]:
     """Names of all methods."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")))
 
 
 def find(name: str) -> Method[Any]:
@@ -186,8 +201,9 @@ def find(name: str) -> Method[Any]:
     home = f"smatter.methods.{name}"
     if not name.isidentifier() or name.startswith("_") or find_spec(home) is None:
         raise InvalidSettings(f"unknown method {name[:80]!r}: use one of {', '.join(names())}")
-    found = getattr(import_module(home), name)
-    assert isinstance(found, Method)
+    found = getattr(import_module(home), name, None)
+    if not isinstance(found, Method):
+        raise InvalidSettings(f"{home} has no method {name}: decorate a function of this name with @method")
     return found
 
 
@@ -209,7 +225,8 @@ def _parsed(name: str, value: Any, kind: Any) -> Any:
     """A text as a value of some kind, as a command line has it; what is no text stays as it is."""
     if not isinstance(value, str):
         return value
-    kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    is_union = isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union
+    kinds = typing.get_args(kind) if is_union else (kind,)
     if type(None) in kinds and value.lower() == "none":
         return None
     for each in kinds:
@@ -222,7 +239,8 @@ def _parsed(name: str, value: Any, kind: Any) -> Any:
             return tuple(_parsed(name, item.strip(), typing.get_args(each)[0]) for item in value.split(","))
         if each is str or typing.get_origin(each) is typing.Literal:
             return value
-    raise InvalidSettings(f"{name} is {value[:80]!r}: give {'yes or no' if bool in kinds else 'a number'}")
+    wanted = "yes or no" if bool in kinds else "a number" if float in kinds else "a whole number"
+    raise InvalidSettings(f"{name} is {value[:80]!r}: give {wanted}")
 
 
 WORDS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from smatter.methods import Fit, Trace, method
-from smatter.settings import check_at_least, check_temperature
+from smatter.settings import check_limits, check_temperature
 
 if TYPE_CHECKING:
     from smatter.live.mixture import LiveMixture
@@ -30,7 +30,7 @@ class EvidenceSettings:
 
     def __post_init__(self) -> None:
         check_temperature(self.temperature)
-        check_at_least(1, max_sources=self.max_sources)
+        check_limits(max_sources=self.max_sources)
 
 
 @method(EvidenceSettings)
@@ -48,5 +48,6 @@ def evidence(live: LiveMixture, task: Task, settings: EvidenceSettings, progress
         as_mixture(live, weights, names).without_idle(),
         evidence=Evidence.of(names, losses, settings.temperature),
         spread=partial(encoded.spread, weigh),
+        notes=task.notes,
         trace=Trace(path=(tuple(weights[0].tolist()),)),
     )

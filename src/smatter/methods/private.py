@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from smatter.errors import InvalidSettings
 from smatter.methods import Fit, Trace, method
-from smatter.settings import check_at_least, check_privacy
+from smatter.settings import check_limits, check_privacy
 
 if TYPE_CHECKING:
     from smatter.live.mixture import LiveMixture
@@ -35,11 +35,11 @@ class PrivateSettings:
     max_sources: int | None = None
 
     def __post_init__(self) -> None:
-        check_at_least(1, max_sources=self.max_sources)
+        check_limits(max_sources=self.max_sources)
         check_privacy(self.epsilon, self.delta)
 
 
-@method(PrivateSettings, is_private=True)
+@method(PrivateSettings, is_private=True, needs_router=True)
 def private(live: LiveMixture, task: Task, settings: PrivateSettings, progress: Progress) -> Fit:
     """Route each example alone and release the mean of their weights with noise: no evidence, no experts."""
     import torch
@@ -57,9 +57,9 @@ def private(live: LiveMixture, task: Task, settings: PrivateSettings, progress: 
     live.compose(Mixture.of({live.library.manifest.base: 1.0}))
     features = live.features(objective.plain)
     descriptors, alone = trained.describe(live, names), torch.zeros(1, dtype=torch.int64)
+    keys = trained.router.keys()
     points = [
-        trained.router(ClassStatistics.of(row[None], alone, 1), descriptors, keys=trained.keys).weights[0]
-        for row in features
+        trained.router(ClassStatistics.of(row[None], alone, 1), descriptors, keys=keys).weights[0] for row in features
     ]
     released = release(torch.stack(points), settings.epsilon, settings.delta, random.SystemRandom().gauss)
     weights = truncate_alike(released[None], settings.max_sources)

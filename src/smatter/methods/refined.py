@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from smatter.errors import InvalidSettings
 from smatter.methods import Fit, Trace, method
 from smatter.records import part
-from smatter.settings import check_at_least, check_choices, check_temperature
+from smatter.settings import check_at_least, check_choices, check_limits, check_temperature
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,7 +52,8 @@ class RefinedSettings:
     def __post_init__(self) -> None:
         check_temperature(self.temperature)
         check_choices(self, tune=Tuned)
-        check_at_least(1, n_steps=self.n_steps, n_modules=self.n_modules, max_sources=self.max_sources)
+        check_at_least(1, n_steps=self.n_steps, n_modules=self.n_modules)
+        check_limits(max_sources=self.max_sources)
         check_at_least(0, pull=self.pull)
 
 
@@ -77,18 +78,16 @@ def refined(live: LiveMixture, task: Task, settings: RefinedSettings, progress: 
         weigh: Ask | ByEvidence = ByEvidence(names, settings.temperature, settings.max_sources)
         encoded = Encoded(task.objective.classes, None, source_losses(live, task.objective, names, passing))
     else:
-        weigh = Ask(trained, trained.describe(live, names), settings.max_sources)
+        weigh = Ask(trained, trained.describe(live, names), settings.max_sources, trained.router.keys())
         encoded = encode(live, task.objective, told, passing)
     routing = weigh(encoded)
     weights, vector = routing.weights, live.numbering.zeros()
     if trained is not None:
         vector = trained.correction(live, routing.experts)
-    steps, notes = Steps(stepping), []
-    steps.path.append(tuple(weights.mean(dim=0).tolist()))
+    steps, notes = Steps(stepping), task.notes
     if not task.can_hold_out:
-        notes.append("one example per class: none can be held out, so the weights stay as the router gave them")
+        notes = (*notes, "the weights are as they were at the start, not refined")
     elif settings.tune == "weights":
-        steps.path.clear()
         problem = MixtureLoss(
             live, task.objective, len(weights) > 1, live.numbering.residual(vector), settings.pull, center=weights
         )
@@ -104,21 +103,21 @@ def refined(live: LiveMixture, task: Task, settings: RefinedSettings, progress: 
         evidence=None if encoded.losses is None else Evidence.of(names, encoded.losses, settings.temperature),
         likeness={} if trained is None else dict(zip(trained.probe.names, routing.attention.tolist(), strict=True)),
         spread=partial(encoded.spread, weigh),
-        trace=Trace(tuple(steps.losses), tuple(steps.path)),
-        notes=tuple(notes),
+        trace=Trace(tuple(steps.losses), tuple(steps.path) or (tuple(weights.mean(dim=0).tolist()),)),
+        notes=notes,
     )
 
 
 def _tuned(loss: ResidualLoss, settings: RefinedSettings, alpha: Tensor, steps: Steps) -> Tensor:
     """D after gradient steps, (d,)."""
-    from smatter.live.descent import descend_experts, descend_mask, descend_residual, module_pattern
+    from smatter.live.descent import descend_experts, descend_mask, descend_residual, keep_modules
     from smatter.live.problems import ResidualLoss
 
     live, fixed, n_steps = loss.live, loss.fixed, settings.n_steps
     if settings.tune == "modules":
         assert fixed is not None
-        pattern = module_pattern(live, settings.n_modules)
-        return fixed + descend_residual(loss, pattern, n_steps, steps.watch).point[0]
+        project = keep_modules(live, settings.n_modules)
+        return fixed + descend_residual(loss, project, n_steps, steps.watch).point[0]
     trained = settings.router
     assert trained is not None and trained.experts is not None
     experts, layout = trained.experts, live.layout(trained.router.settings)

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from smatter.errors import InvalidSettings
 from smatter.methods import Fit, Trace, method
-from smatter.settings import check_at_least
+from smatter.settings import check_limits
 
 if TYPE_CHECKING:
     from smatter.live.mixture import LiveMixture
@@ -32,22 +31,21 @@ class RoutedSettings:
     max_sources: int | None = None
 
     def __post_init__(self) -> None:
-        check_at_least(1, max_sources=self.max_sources)
+        check_limits(max_sources=self.max_sources)
 
 
-@method(RoutedSettings)
+@method(RoutedSettings, needs_router=True)
 def router(live: LiveMixture, task: Task, settings: RoutedSettings, progress: Progress) -> Fit:
     """Ask a trained router: a pass of the base, and of each source for evidence."""
     from smatter.route.encode import as_mixture, encode
     from smatter.route.evidence import Evidence
     from smatter.route.store import Ask
 
-    if settings.router is None:
-        raise InvalidSettings("there is no router to ask: give one that `smatter train` wrote, or use evidence")
+    assert settings.router is not None
     trained, names = settings.router, live.library.names
     told = names if settings.evidence else ()
     encoded = encode(live, task.objective, told, progress)
-    ask = Ask(trained, trained.describe(live, names), settings.max_sources)
+    ask = Ask(trained, trained.describe(live, names), settings.max_sources, trained.router.keys())
     routing = ask(encoded)
     return Fit(
         as_mixture(live, routing.weights, names).without_idle(),
@@ -56,5 +54,6 @@ def router(live: LiveMixture, task: Task, settings: RoutedSettings, progress: Pr
         evidence=None if encoded.losses is None else Evidence.of(names, encoded.losses),
         likeness=dict(zip(trained.probe.names, routing.attention.tolist(), strict=True)),
         spread=partial(encoded.spread, ask),
+        notes=task.notes,
         trace=Trace(path=(tuple(routing.weights.mean(dim=0).tolist()),)),
     )

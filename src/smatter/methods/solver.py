@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from smatter.errors import InvalidSettings
 from smatter.methods import Fit, Trace, method
 from smatter.records import part
-from smatter.settings import check_at_least, check_choices, check_temperature
+from smatter.settings import check_at_least, check_choices, check_limits, check_temperature
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,7 +63,7 @@ class SolverSettings:
         check_choices(self, start=Start)
         if self.n_elements is not None and self.n_modules is not None:
             raise InvalidSettings("a residual has a limit on elements or on modules, not both: drop one")
-        check_at_least(1, max_sources=self.max_sources, n_elements=self.n_elements, n_modules=self.n_modules)
+        check_limits(max_sources=self.max_sources, n_elements=self.n_elements, n_modules=self.n_modules)
         check_at_least(
             0, n_steps=self.n_steps, n_residual_steps=self.n_residual_steps, pull=self.pull, tolerance=self.tolerance,
             residual_tolerance=self.residual_tolerance,
@@ -103,14 +103,15 @@ def solver(live: LiveMixture, task: Task, settings: SolverSettings, progress: Pr
         allowed=allowed,
         tolerance=settings.tolerance,
     )
-    mixture, endings, vector = _mixture(live, problem, solution.point), [solution.advice], None
+    mixture, endings, vector = _mixture(live, problem, solution.point), [f"weights: {solution.advice}"], None
     if settings.has_residual:
         vector, ending = _corrected(ResidualLoss(live, task.objective, mixture), settings, steps)
-        endings.append(ending)
+        endings.append(f"residual: {ending}")
     return Fit(
         mixture,
         residual=None if vector is None else live.numbering.compact(vector),
         evidence=evidence,
+        notes=task.notes,
         trace=Trace(tuple(steps.losses), tuple(steps.path), tuple(endings)),
     )
 
@@ -130,19 +131,18 @@ def _mixture(live: LiveMixture, problem: MixtureLoss, point: Tensor) -> Mixture:
 
 def _corrected(problem: ResidualLoss, settings: SolverSettings, steps: Steps) -> tuple[Tensor | None, str]:
     """The residual, (d,), none where it does not help; and how the search for it ended."""
-    from smatter.live.descent import descend_residual, module_pattern
-    from smatter.solve.pattern import Pattern
+    from smatter.live.descent import descend_residual, keep_elements, keep_modules
 
     if settings.n_elements is not None:
-        pattern = Pattern(settings.n_elements)
+        project = keep_elements(settings.n_elements)
     else:
-        pattern = module_pattern(problem.live, settings.n_modules or 1)
+        project = keep_modules(problem.live, settings.n_modules or 1)
     before = steps.losses[-1]
 
     def watch(state: State) -> None:
         if state.point.any():  # the start is where the weights ended
             steps.watch(state)
 
-    solution = descend_residual(problem, pattern, settings.n_residual_steps, watch, settings.residual_tolerance)
+    solution = descend_residual(problem, project, settings.n_residual_steps, watch, settings.residual_tolerance)
     helps = float(solution.value[0]) <= before  # rounding at the start can put it a bit above
     return solution.point[0] if helps else None, solution.advice

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,7 @@ def task_arithmetic(live: LiveMixture, task: Task, settings: TaskArithmeticSetti
         live.compose(Mixture.task_arithmetic(base, dict.fromkeys(names, 1.0), strength))
         loss = live.loss(task.objective)
         step(1)
-        if loss == loss:  # a network so far from its sources may give NaN
+        if math.isfinite(loss):  # a network that is far from its sources may give none
             losses[strength] = loss
     if not losses:
         raise InvalidSettings("no strength gives a finite loss on these examples: try smaller ones")

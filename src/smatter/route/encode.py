@@ -7,7 +7,7 @@ so that no order matters: moments over the classes, a sum of learnt class vector
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -161,15 +161,13 @@ def encode(
 
 def _passes(
     live: LiveMixture, objective: Objective, sources: Sequence[str], progress: Progress
-) -> list[tuple[Tensor, Tensor]]:
-    """Losses and readings of each source."""
-    found = []
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Losses and readings of each source in turn, so that readings of one only are in memory."""
     for name in sources:
         live.compose(Mixture.of({name: 1.0}))
         read = live.read(objective)
-        found.append((objective.losses(read), read))
         progress(1 / len(sources))
-    return found
+        yield objective.losses(read), read
 
 
 def as_mixture(live: LiveMixture, weights: Tensor, sources: Sequence[str]) -> Mixture:

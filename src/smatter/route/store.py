@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -107,11 +106,6 @@ class TrainedRouter:
             return live.numbering.zeros()
         return self.experts.residual(alpha, live.layout(self.router.settings))
 
-    @cached_property
-    def keys(self) -> Tensor:
-        """What its router compares tasks with."""
-        return self.router.keys()
-
     def describe(self, live: LiveMixture, sources: Sequence[str], progress: Progress = silent) -> Tensor:
         """Descriptors of sources relative to the base's, (n_sources, n_groups, N_MOMENTS).
 
@@ -137,11 +131,13 @@ class Ask:
         trained: the router.
         descriptors: of the sources, relative to the base's; see `TrainedRouter.describe`.
         max_sources: the most sources with weight; all by default.
+        keys: of the router, if it is asked more than once; see `Router.keys`.
     """
 
     trained: TrainedRouter
     descriptors: Tensor
     max_sources: int | None = None
+    keys: Tensor | None = None
 
     def __call__(self, encoded: Encoded) -> Routing:
         """Route a task."""
@@ -150,7 +146,7 @@ class Ask:
         if losses is not None:
             usable &= losses.isfinite().all(dim=1)
         routing: Routing = trained.router(
-            encoded.statistics, self.descriptors[usable], None if losses is None else losses[usable], trained.keys
+            encoded.statistics, self.descriptors[usable], None if losses is None else losses[usable], self.keys
         )
         weights = routing.weights.new_zeros(len(routing.weights), len(self.descriptors))
         weights[:, usable] = routing.weights

@@ -48,7 +48,7 @@ class SharedDelta:
         for module, runs in self.opened(gates).runs.items():
             for key, parts in self.units.at[module].items():
                 if own := [term for part in parts if (term := part.packed(runs)) is not None]:
-                    terms[key] = own
+                    terms.setdefault(key, []).extend(own)
         return OwnDeltas(terms)
 
     def adds(self, runs: Mapping[str, tuple[Run, ...]]) -> Iterator[tuple[str, Add]]:

@@ -19,7 +19,7 @@ from smatter.units.groups import Group
 from smatter.units.numbering import Numbering
 
 Run = tuple[int, int, float]
-"""Units that follow each other and are open equally gate: the first, one beyond the last, their gate."""
+"""Units that follow each other and have the same gate: the first, one beyond the last, their gate."""
 
 
 def runs_of(gates: Sequence[float]) -> tuple[Run, ...]:
@@ -230,12 +230,23 @@ def group_units(
         own = {name: values[disk] for name, disk in place.tensors.items() if disk in values}
         cuts = numbering.units[module].groups
         if place.kind == "linear":
-            at[module][place.key] = _linear_parts(place, own, cuts, base)
+            home = partition.module_of(place.tensors["bias"]) if "bias" in own else module
+            if home != module:  # a pattern of the user's has put weight and bias into different modules
+                _place_bias(at[home], place, own.pop("bias"), numbering.units[home].groups)
+            if "weight" in own or "bias" in own:
+                at[module][place.key] = _linear_parts(place, own, cuts, base)
             continue
         if any(part.tensor in place.tensors.values() for group in cuts for part in group.slices):
             raise InvalidResidual(f"{place.key!r} cannot be opened group by group: leave it out of the delta")
         at[module][place.key] = [Rest(len(cuts), whole_term(place, own, base))]
     return Units(n_units, at)
+
+
+def _place_bias(at: dict[str, list[UnitPart]], place: Place, bias: Tensor, groups: Sequence[Group]) -> None:
+    """A bias that is in another module than its weight: part of that module's rest."""
+    if any(part.tensor == place.tensors["bias"] for group in groups for part in group.slices):
+        raise InvalidResidual(f"the bias of {place.key!r} is cut apart from its weight: leave it out of the delta")
+    at[place.key] = [Rest(len(groups), Bias(bias))]
 
 
 def _linear_parts(

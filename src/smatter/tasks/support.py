@@ -85,7 +85,8 @@ def read_support(path: str | Path) -> Support:
 
     Args:
         path: a folder with a folder of images per class, a CSV file with the columns `text` and `label`, or a JSONL
-            file of objects with these keys. Order on disk does not matter: examples are sorted.
+            file of objects with these keys. Order on disk does not matter: examples are sorted. Of images only the
+            first bytes are looked at; a picture that is cut short is refused when its pixels are needed.
     """
     path = Path(path)
     if not path.exists():
@@ -120,6 +121,10 @@ def _images(folder: Path) -> Iterator[tuple[str, Path]]:
             n_seen += 1
             if n_seen > MAX_EXAMPLES:
                 raise InvalidSupport(f"{folder} holds more than {MAX_EXAMPLES} examples; give fewer")
+            if file.is_dir():
+                raise InvalidSupport(
+                    f"{file} is a folder where images should be; give the folder of the class folders, perhaps {entry}"
+                )
             if not file.is_file() or file.suffix.lower() not in SUFFIXES:
                 raise InvalidSupport(f"{file} is not an image ({', '.join(SUFFIXES)}); remove it from the class folder")
             check_image(file)  # what is no image is found now; its pixels are decoded once, when they are needed

@@ -94,7 +94,7 @@ class Numbering:
             if position > begin:
                 own = groups.get(module, ())
                 slices = [part for group in own for part in group.slices if part.tensor in tensors]
-                in_groups = sum(  # a slice cuts one axis
+                in_groups = sum(  # a slice cuts one axis and has all of the others
                     (part.stop - part.start) * specs[part.tensor].n_elements // specs[part.tensor].shape[part.axis]
                     for part in slices
                 )
@@ -112,7 +112,8 @@ class Numbering:
     @cached_property
     def unit_of(self) -> Tensor:
         """The unit of each parameter, numbered through all modules, (n_parameters,)."""
-        result = torch.full((self.n_parameters,), -1)
+        # It stays in memory, so its numbers are no longer than the parameters themselves.
+        result = torch.full((self.n_parameters,), -1, dtype=torch.int32)
         for module, where in self.modules.items():
             units = self.units[module]
             for number, group in enumerate(units.groups, units.first):
@@ -162,7 +163,7 @@ class Numbering:
         for name, where in self.tensors.items():
             values = vector[where].numpy()
             indices = np.flatnonzero(values)
-            if 3 * indices.size >= values.size:  # an index takes as much as two values
+            if indices.size and 3 * indices.size >= values.size:  # an index takes as much as two values
                 dense[name] = values.reshape(self.specs[name].shape).copy()
             elif indices.size:
                 elements[name] = Elements(indices.astype(np.int64), values[indices].copy())
@@ -301,7 +302,7 @@ def make_layout(numbering: Numbering, units: UnitKind, rank: int) -> Layout:
         rank: components of each matrix that has more, where these are the units.
     """
     if units == "elements":
-        return Masked(torch.arange(numbering.n_parameters))
+        return Masked(torch.arange(numbering.n_parameters, dtype=torch.int32))
     if units == "groups":
         return Masked(numbering.unit_of)
     matrices = []
