@@ -15,6 +15,7 @@ from smatter.backbones.network import CHUNK
 from smatter.compose.mixture import Mixture
 from smatter.compose.residual import Elements, Residual
 from smatter.errors import InvalidRecipe, InvalidResidual, InvalidSupport, NotFound
+from smatter.library.edit import init_library
 from smatter.library.library import Library
 from smatter.live.mixture import Resident
 from smatter.runtime.merged import MergedRuntime
@@ -358,3 +359,25 @@ def test_tasks_come_and_go_while_others_are_served(vit: Library, kind: type) -> 
         thread.join()
     assert not mistakes and set(runtime.tasks) == {"steady", "changing"}
     assert min(n_batches) > 0 and sum(n_missing) > 0
+
+
+def test_a_bias_in_another_module_than_its_weight_is_served_too(tmp_path: Path) -> None:
+    """Each tensor is a module of its own: a user's pattern may say so."""
+    whole = make_library("vit", tmp_path)
+    library = init_library(tmp_path / "apart", whole.base.folder, "s0", module_pattern=r"^(.+)$")
+    bare = SharedRuntime(library, {"base": BASE})
+    cut = {part.tensor for units in bare.numbering.units.values() for group in units.groups for part in group.slices}
+    dense = {}
+    for name, values in random_residual(bare, seed=5, share=1.0).dense.items():
+        place = bare.bases["base"].places[name]
+        if not (place.kind == "linear" and place.tensors.get("bias") in cut):
+            dense[name] = values
+    delta = Residual(dense=dense)
+    runtime = SharedRuntime(library, {"base": BASE}, shared=delta)
+    runtime.open("all", {module: [1.0] * n_units for module, n_units in runtime.shared["base"].n_units.items()})
+    bare.load("all", library.recipe(BASE, delta))
+    inputs = inputs_of(library, 3)
+    torch.testing.assert_close(
+        runtime.features(inputs, ["all"] * 3), bare.features(inputs, ["all"] * 3), atol=1e-5, rtol=1e-5
+    )
+    assert any(name.endswith("bias") for name in dense)
