@@ -70,6 +70,12 @@ def test_adapting_to_a_folder_of_pictures(toy, tmp_path: Path) -> None:
     adapted = smatter.adapt(toy.library, tmp_path / "shots")
     pictures = [tmp_path / "shots" / "dark" / "0.png", Image.new("RGB", (30, 30), (190, 190, 190))]
     assert adapted.predict(pictures).names == ("dark", "bright")
+    assert adapted.predict([str(pictures[0])]).names == ("dark",)
+    with pytest.raises(smatter.SmatterError, match="does not exist"):
+        adapted.predict(["a text"])
+    (tmp_path / "taken").touch()
+    with pytest.raises(smatter.SmatterError, match="is a file"):
+        smatter.adapt(toy.library, tmp_path / "shots", cache=tmp_path / "taken")
 
 
 @pytest.mark.parametrize("kind", ["images", "texts"])
@@ -100,7 +106,6 @@ def test_predicting_something_else_is_refused(toy) -> None:
     adapted = smatter.adapt(toy.library, draw_episode(toy.domains, "red", 1).support)
     for wrong, message in (
         ("a text", "brackets"),
-        (["a text"], "takes images"),
         ([3], "not an image"),
         (torch.zeros(1, 3, 5, 5), "takes 12 x 12"),
         (torch.full((1, 3, SIZE, SIZE), torch.nan), "NaN"),

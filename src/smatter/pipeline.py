@@ -58,6 +58,8 @@ def adapt(
     """
     if head not in get_args(HeadName):
         raise InvalidSettings(f"unknown head {head!r}: use {', '.join(get_args(HeadName))}")
+    if cache is not None and Path(cache).is_file():
+        raise InvalidSettings(f"{cache} is a file, and results are kept in a folder: give another name as the cache")
     name = method or ("evidence" if router is None else "router")
     way = methods.find(name)
     if isinstance(router, str | Path) and hasattr(way.settings, "router"):
@@ -184,6 +186,8 @@ class Adapted:
         values, kind = gather(inputs)
         if not len(values):
             return Predictions(self.class_names, torch.zeros(0, len(self.class_names)))
+        if kind == "texts" and self._live.network.takes_images:
+            values, kind = tuple(Path(path) for path in values), "images"  # what else could a text be here
         check_inputs(values, kind)
         # The task has an order of its own for the classes, so that the given one changes no bit.
         columns = [self._task.class_names.index(name) for name in self.class_names]

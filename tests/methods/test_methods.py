@@ -19,6 +19,7 @@ from smatter.methods import Passes
 
 WITHOUT_ROUTER = ("average", "best_source", "evidence", "greedy_soup", "refined", "solver", "task_arithmetic")
 FOLDER = Path(methods.__file__).parent
+TUNED = ("weights", "experts", "mask", "modules")
 
 
 def test_every_file_of_the_folder_is_a_method_that_explains_itself() -> None:
@@ -28,6 +29,8 @@ def test_every_file_of_the_folder_is_a_method_that_explains_itself() -> None:
         assert found.name == name and found.summary.endswith(".") and is_dataclass(found.settings)
         told = found.to_dict()
         assert all(setting["help"] for setting in told["settings"])
+        choices = {setting["name"]: setting["choices"] for setting in told["settings"] if setting["choices"]}
+        assert choices == {"solver": {"start": ("evidence", "uniform")}, "refined": {"tune": TUNED}}.get(name, {})
         assert len(told["settings"]) == len(fields(found.settings)) - told["takes_router"]
 
 

@@ -146,7 +146,8 @@ def list_methods(as_json: Json = False) -> None:
             for setting in each["settings"]:
                 default = setting["default"]
                 told = ",".join(map(str, default)) if isinstance(default, tuple) else default
-                print(f"  {setting['name']}={told}  {setting['help']}")
+                choices = f" ({', '.join(setting['choices'])})" if setting["choices"] else ""
+                print(f"  {setting['name']}={told}{choices}  {setting['help']}")
 
     show({"methods": found}, as_json, text)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from smatter.devices.composing import N_CASES, N_ROUNDS, measure_composing
 from smatter.devices.profile import Profile, Quality
 from smatter.devices.stacks import Bench, Stack, make_bench
 from smatter.devices.timing import CASES_PER_BASE, Neighbours, Timed, is_quiet, seconds, time_cases, using_threads
-from smatter.library.library import Library
+from smatter.library.library import Library, open_library
 from smatter.records import Progress, part, silent
 from smatter.settings import DeviceSetting, MeasureSettings
 
@@ -41,19 +42,23 @@ EPSILONS = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05)
 
 
 def measure_profile(
-    library: Library, setting: DeviceSetting, settings: MeasureSettings, progress: Progress = silent
+    library: Library | str | Path,
+    setting: DeviceSetting | None = None,
+    settings: MeasureSettings | None = None,
+    progress: Progress = silent,
 ) -> Profile:
     """Measure this device.
 
     Args:
-        library: whose base is timed, with deltas on it.
-        setting: threads, rows, dtype, length.
-        settings: how much.
+        library: whose base is timed, with deltas on it; or its folder.
+        setting: threads, rows, dtype, length; the defaults without.
+        settings: how much is measured; the defaults without.
         progress: told the share of the work that each step is.
     """
-    bench = make_bench(library, setting)
+    setting = setting or DeviceSetting()
+    bench = make_bench(library if isinstance(library, Library) else open_library(library), setting)
     with using_threads(setting.threads):
-        return _measured(bench, settings, progress)
+        return _measured(bench, settings or MeasureSettings(), progress)
 
 
 def _measured(bench: Bench, settings: MeasureSettings, progress: Progress) -> Profile:

@@ -158,13 +158,18 @@ class Method(Generic[S]):
 
     def to_dict(self) -> dict[str, Any]:
         """Name, summary and settings, for people and machines; the router is an option of its own."""
-        told = _explained(self.settings)
+        told, kinds = _explained(self.settings), typing.get_type_hints(self.settings, localns={"TrainedRouter": object})
         return {
             "name": self.name,
             "summary": self.summary,
             "takes_router": hasattr(self.settings, "router"),
             "settings": [
-                {"name": each.name, "default": each.default, "help": told.get(each.name, "")}
+                {
+                    "name": each.name,
+                    "default": each.default,
+                    "choices": typing.get_args(kinds[each.name]) if _is_choice(kinds[each.name]) else None,
+                    "help": told.get(each.name, ""),
+                }
                 for each in fields(self.settings)  # type: ignore[arg-type]
                 if each.name != "router"
             ],
@@ -207,6 +212,10 @@ def find(name: str) -> Method[Any]:
     return found
 
 
+def _is_choice(kind: Any) -> bool:
+    return typing.get_origin(kind) is typing.Literal
+
+
 def _explained(record: type) -> dict[str, str]:
     """What the docstring of a record says of each of its fields."""
     lines = (inspect.getdoc(record) or "").partition("Args:\n")[2].splitlines()
@@ -237,7 +246,7 @@ def _parsed(name: str, value: Any, kind: Any) -> Any:
                 return each(value)
         if typing.get_origin(each) is tuple:
             return tuple(_parsed(name, item.strip(), typing.get_args(each)[0]) for item in value.split(","))
-        if each is str or typing.get_origin(each) is typing.Literal:
+        if each is str or _is_choice(each):
             return value
     wanted = "yes or no" if bool in kinds else "a number" if float in kinds else "a whole number"
     raise InvalidSettings(f"{name} is {value[:80]!r}: give {wanted}")

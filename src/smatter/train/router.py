@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from smatter.library.library import Library
+from smatter.library.library import Library, open_library
 from smatter.live.mixture import LiveMixture
 from smatter.records import Progress, silent
 from smatter.route.probe import draw_probe
 from smatter.route.store import TrainedRouter
 from smatter.settings import MetaSettings
+from smatter.tasks.open import open_suite
 from smatter.tasks.shifts.catalogue import Shift
 from smatter.tasks.suite import Suite
 from smatter.train.curriculum import make_curriculum
@@ -20,8 +21,8 @@ from smatter.train.trainee import MetaStep, Trainee, Validation
 
 
 def train_router(
-    library: Library,
-    suite: Suite,
+    library: Library | str | Path,
+    suite: Suite | str,
     settings: MetaSettings | None = None,
     *,
     shifts: Sequence[Shift] = (),
@@ -33,8 +34,8 @@ def train_router(
     """Train a router on tasks of a suite; an interrupted training goes on where it stopped.
 
     Args:
-        library: the sources that take part.
-        suite: whose tasks are learnt from.
+        library: the sources that take part, or the library's folder.
+        suite: whose tasks are learnt from, or its name or place.
         settings: how; the defaults without.
         shifts: what is done to every task.
         variants: what else is done, one at a time, to a share of the tasks; for experts to learn.
@@ -43,6 +44,8 @@ def train_router(
         progress: told 1 for each step, and how it goes.
     """
     settings = settings or MetaSettings()
+    library = library if isinstance(library, Library) else open_library(library)
+    suite = suite if isinstance(suite, Suite) else open_suite(suite)
     curriculum = make_curriculum(suite, shifts, variants, seed=settings.seed)
     trainee = Trainee(LiveMixture(library), draw_probe(suite, shifts), settings)
     watch = _Watch(progress)
