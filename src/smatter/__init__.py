@@ -47,7 +47,9 @@ _HOMES = {
     "support_of": "smatter.tasks.export",
     "train_router": "smatter.train.router",
     "write_list": "smatter.tasks.lists",
+    "write_profile": "smatter.devices.profile",
     "write_recipe": "smatter.library.recipes",
+    "write_router": "smatter.route.store",
 }
 
 __all__ = sorted(_HOMES)
