@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from smatter import methods
-from smatter.cli.output import Json, check_new_file, human_size, pairs, print_table, progress_bar, show
+from smatter.cli.output import Json, check_new_file, check_page, human_size, pairs, print_table, progress_bar, show
 from smatter.errors import InvalidSettings, NotFound
 
 if TYPE_CHECKING:
@@ -155,14 +155,11 @@ def list_methods(as_json: Json = False) -> None:
 def _check_places(method: str, output: Path | None, report: Path | None, replace: bool) -> None:
     """Refuse places for recipe and page that are taken, before any work."""
     from smatter.library.recipes import is_recipe
-    from smatter.report.page import is_page
 
     if output is not None:
         check_new_file(output, replace, lambda: output.is_file() and is_recipe(output), "recipe")
     if report is not None:
-        if output is not None and report.resolve() == output.resolve():
-            raise InvalidSettings(f"recipe and page cannot both be {report}: give two names")
-        check_new_file(report, replace, lambda: is_page(report), "page of Smatter's")
+        check_page(report, output, "recipe", replace)
         if methods.find(method).is_private:
             raise InvalidSettings("a page tells more than private weights may: leave out --report")
 

@@ -46,6 +46,15 @@ def check_new_file(path: Path, replace: bool, is_ours: Callable[[], bool], kind:
         raise NotFound(f"the folder {path.parent} does not exist; create it first")
 
 
+def check_page(page: Path, beside: Path | None, kind: str, replace: bool) -> None:
+    """Refuse a place for an HTML page that is taken, or that the other file of the same command will take."""
+    from smatter.report.page import is_page
+
+    if beside is not None and page.resolve() == beside.resolve():
+        raise InvalidSettings(f"{kind} and page cannot both be {page}: give two names")
+    check_new_file(page, replace, lambda: is_page(page), "page of Smatter's")
+
+
 def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
     """Words of an option that may be repeated, NAME=VALUE each, as a mapping."""
     found: dict[str, str] = {}

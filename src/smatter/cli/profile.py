@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from smatter.cli.output import Json, check_new_file, print_table, progress_bar, show
+from smatter.cli.output import Json, check_new_file, check_page, print_table, progress_bar, show
 from smatter.cli.suite import Replace
-from smatter.errors import InvalidSettings
 from smatter.settings import DeviceDtype, DeviceSetting, ProfileMethod, ProfileSettings
 
 if TYPE_CHECKING:
@@ -92,13 +91,10 @@ def profile(
 def _check_places(output: Path, report: Path | None, replace: bool) -> None:
     """Refuse places for profile and page that are taken, before any work."""
     from smatter.devices.profile import is_profile
-    from smatter.report.page import is_page
 
     check_new_file(output, replace, lambda: is_profile(output), "profile")
     if report is not None:
-        if report.resolve() == output.resolve():
-            raise InvalidSettings(f"profile and page cannot both be {report}: give two names")
-        check_new_file(report, replace, lambda: is_page(report), "page of Smatter's")
+        check_page(report, output, "profile", replace)
 
 
 def _made(folder: Path | None, setting: DeviceSetting, settings: ProfileSettings) -> "Profile":

@@ -63,7 +63,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     """Read the headers of a checkpoint folder, single file or sharded; refuse what is damaged or hostile."""
     if not folder.is_dir():
         raise NotFound(f"{folder} is not a folder; give a Hugging Face checkpoint folder")
-    config = read_small_json(safe_path(folder, "config.json")) if _holds(folder, "config.json") else {}
+    config = read_small_json(safe_path(folder, "config.json")) if holds(folder, "config.json") else {}
     if not isinstance(config, dict):
         raise UnsafeFile(f"{folder / 'config.json'} is not a JSON object; copy the checkpoint again")
     weight_map = _weight_map(folder)
@@ -82,7 +82,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     if not tensors:
         raise UnsafeFile(f"{folder} has no tensors at all; copy the checkpoint again")
     index = (INDEX,) if weight_map else ()
-    side = tuple(name for name in SIDE_FILES if _holds(folder, name))
+    side = tuple(name for name in SIDE_FILES if holds(folder, name))
     for name in side:
         safe_path(folder, name)
     specs = {name: tensors[name].spec for name in sorted(tensors)}
@@ -98,9 +98,9 @@ def open_checkpoint(folder: Path) -> Checkpoint:
 
 def _weight_map(folder: Path) -> dict[str, str]:
     """Which shard holds which tensor; empty for a checkpoint in one file."""
-    if _holds(folder, WEIGHTS):
+    if holds(folder, WEIGHTS):
         return {}
-    if not _holds(folder, INDEX):
+    if not holds(folder, INDEX):
         raise NotFound(f"{folder} has no {WEIGHTS} and no {INDEX}; {_hint(folder)}")
     index = read_small_json(safe_path(folder, INDEX))
     weight_map = index.get("weight_map") if isinstance(index, dict) else None
@@ -118,7 +118,7 @@ def _weight_map(folder: Path) -> dict[str, str]:
     return weight_map
 
 
-def _holds(folder: Path, name: str) -> bool:
+def holds(folder: Path, name: str) -> bool:
     """Whether a folder has a file of this name, be it a link to nothing."""
     return (folder / name).exists() or (folder / name).is_symlink()
 

@@ -13,7 +13,7 @@ from smatter.compose.residual import Residual
 from smatter.errors import InvalidRecipe, NotFound, SourceChanged, UnknownModule
 from smatter.files.hashing import Seal
 from smatter.files.reading import Array, as_torch, safe_path
-from smatter.library.checkpoint import INDEX, SIDE_FILES, WEIGHTS, Checkpoint, open_checkpoint
+from smatter.library.checkpoint import INDEX, SIDE_FILES, WEIGHTS, Checkpoint, holds, open_checkpoint
 from smatter.library.contents import Tensors
 from smatter.library.manifest import Manifest, SourceEntry, is_excluded, read_manifest
 from smatter.library.stored import STORED, StoredSource
@@ -125,7 +125,7 @@ class Library:
             raise NotFound(f"{folder}, the folder of source {name!r}, is gone: restore it, or remove the source")
         added = [(safe_path(folder, file), record.sha256) for file, record in entry.files.items()]
         for file in (WEIGHTS, INDEX, *SIDE_FILES) if entry.form == "whole" else ():
-            if file not in entry.files and ((folder / file).exists() or (folder / file).is_symlink()):
+            if file not in entry.files and holds(folder, file):
                 raise SourceChanged(
                     f"{folder / file} was not there when source {name!r} was added: delete it, or remove the source "
                     "and add it again"

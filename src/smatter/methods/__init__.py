@@ -158,7 +158,7 @@ class Method(Generic[S]):
 
     def to_dict(self) -> dict[str, Any]:
         """Name, summary and settings, for people and machines; the router is an option of its own."""
-        told, kinds = _explained(self.settings), typing.get_type_hints(self.settings, localns={"TrainedRouter": object})
+        told, kinds = _explained(self.settings), self._kinds
         return {
             "name": self.name,
             "summary": self.summary,
@@ -171,7 +171,7 @@ class Method(Generic[S]):
                     "help": told.get(each.name, ""),
                 }
                 for each in fields(self.settings)  # type: ignore[arg-type]
-                if each.name != "router"
+                if each.name in kinds
             ],
         }
 
@@ -181,15 +181,19 @@ class Method(Generic[S]):
         Args:
             given: some of the settings.
         """
-        # A router is an option of its own, and its type is known to type checkers only.
-        kinds = typing.get_type_hints(self.settings, localns={"TrainedRouter": object})
-        kinds.pop("router", None)
+        kinds = self._kinds
         for name in given:
             if name not in kinds:
                 known = ", ".join(kinds) or "none"
                 hint = "".join(f", like {close!r}" for close in get_close_matches(name, kinds, 1))
                 raise InvalidSettings(f"the method {self.name} has no setting {name!r}{hint}: it has {known}")
         return self.settings(**{name: _parsed(name, value, kinds[name]) for name, value in given.items()})
+
+    @property
+    def _kinds(self) -> dict[str, Any]:
+        """The type of each setting but the router, which is an option of its own, of a type that needs torch."""
+        kinds = typing.get_type_hints(self.settings, localns={"TrainedRouter": object})
+        return {name: kind for name, kind in kinds.items() if name != "router"}
 
 
 method: Callable[..., Callable[[Callable[..., Fit]], Method[Any]]] = partial(partial, Method)
