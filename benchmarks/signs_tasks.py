@@ -121,7 +121,7 @@ def by_draw(found: Mapping[str, Sequence[Scores]], lists: Sequence[str], key: st
 def fitted(network: LiveMixture, task: Task, method: Method[Any], settings: Any) -> Fit:
     """What a method finds; the network has it afterwards."""
     fit = method(network, task, settings)
-    network.compose(fit.mixture, fit.residual)
+    network.compose(fit.recipe(network.library))
     return fit
 
 

@@ -36,6 +36,7 @@ _HOMES = {
     "init_library": "smatter.library.edit",
     "measure_profile": "smatter.devices.measure",
     "open_library": "smatter.library.library",
+    "open_task": "smatter.live.model",
     "open_suite": "smatter.tasks.open",
     "read_list": "smatter.tasks.lists",
     "read_profile": "smatter.devices.profile",

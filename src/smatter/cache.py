@@ -24,7 +24,7 @@ from smatter.route.evidence import Evidence
 MAX_BYTES = 1_000_000_000
 """Beyond it, results not used for longest are deleted."""
 
-FORMAT = 3
+FORMAT = 4
 """Raised when results of earlier versions must not be found any more."""
 
 NAME = r"[0-9a-f]{64}\.(?:safetensors|json)"
@@ -77,6 +77,7 @@ class Cache:
             mixture = recipe.mixture_in(self.live.library.manifest.digests)
             return Fit(
                 mixture,
+                experts=recipe.experts,
                 residual=recipe.residual,
                 evidence=evidence,
                 spread=spread,
@@ -92,7 +93,7 @@ class Cache:
         if self.key is None:
             return
         facts = {field.name: getattr(fit, field.name) for field in fields(fit)}
-        del facts["mixture"], facts["residual"]
+        del facts["mixture"], facts["experts"], facts["residual"]
         facts |= {
             "likeness": dict(fit.likeness),
             "spread": fit.spread(),
@@ -106,7 +107,7 @@ class Cache:
         with suppress(OSError):  # CannotWrite is one
             self.folder.mkdir(parents=True, exist_ok=True)
             write_file(facts_file, json.dumps(facts).encode())
-            write_recipe(recipe_file, self.live.library.recipe(fit.mixture, fit.residual))
+            write_recipe(recipe_file, fit.recipe(self.live.library))
             self._prune()
 
     def _prune(self) -> None:

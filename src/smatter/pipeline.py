@@ -4,32 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
-import torch
 from torch import Tensor
 
 from smatter import methods
 from smatter.backbones.classifier import Classifier
 from smatter.backbones.heads import HEADS
-from smatter.backbones.network import Inputs
 from smatter.cache import Cache
+from smatter.compose.head import ClassHead
 from smatter.compose.mixture import Mixture
-from smatter.errors import InvalidSettings, InvalidSupport
+from smatter.compose.records import Notes, Origin
+from smatter.errors import InvalidSettings
 from smatter.library.diagnostics import Diagnostics, diagnose
 from smatter.library.library import Library, open_library
 from smatter.library.recipes import write_recipe
 from smatter.live.mixture import LiveMixture
+from smatter.live.model import TaskModel
 from smatter.live.objectives import LeaveOneOut
+from smatter.live.predictions import Predictions
 from smatter.live.task import Task
 from smatter.methods import Fit
 from smatter.records import Progress, silent
 from smatter.route.store import TrainedRouter, read_router
 from smatter.settings import HeadName
-from smatter.tasks.support import Support, check_inputs, gather, read_support
+from smatter.tasks.support import Support, read_support
 
 
 def adapt(
@@ -96,24 +98,6 @@ def solve_task(
     return adapt(library, support, "solver", settings, progress=progress)
 
 
-@dataclass(frozen=True)
-class Predictions:
-    """Classes of some inputs.
-
-    Args:
-        class_names: names of the classes, one per column.
-        probabilities: (n_inputs, n_classes); the softmax of the head's scores, not calibrated.
-    """
-
-    class_names: tuple[str, ...]
-    probabilities: Tensor
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The most probable class of each input."""
-        return tuple(self.class_names[index] for index in self.probabilities.argmax(dim=1).tolist())
-
-
 class Adapted:
     """A task's model.
 
@@ -136,16 +120,27 @@ class Adapted:
         method: str = "",
     ) -> None:
         self.fit, self.head, self.method = fit, head, method
-        self.class_names = tuple(class_names or task.class_names)
-        self.recipe = live.library.recipe(fit.mixture, fit.residual)
         self._live, self._task = live, task
-        live.compose(fit.mixture, fit.residual)
+        bare = fit.recipe(live.library)
+        live.compose(bare)
         self._read = live.read(task.objective)
+        names = tuple(class_names or task.class_names)
         if head == "linear":
-            self._classifier = own_classifier(live, task.class_names)
-            self._classifier.use(live.library.compose(self.recipe).tensors())
+            told = ClassHead(head, {name: row for row, name in enumerate(names)})
         else:
-            self._head = task.objective.fit_head(self._read, HEADS[head])
+            rows = {name: task.class_names.index(name) for name in names}
+            length = float(self._read.norm(dim=-1).mean())
+            told = task.objective.fit_head(self._read, HEADS[head]).record(head, rows, length)
+        loss = self.loss if math.isfinite(self.loss) else None
+        notes = Notes(origin=Origin(method=method, task=task.digest, loss=loss)) if method else Notes()
+        whole = replace(bare, head=told, notes=notes)
+        self._model = TaskModel(live, whole)
+        self.recipe = bare if fit.is_private else whole
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes, in the order of predictions."""
+        return self._model.class_names
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -156,6 +151,12 @@ class Adapted:
     def mixture(self) -> Mixture:
         """The weights of the sources."""
         return self.recipe.mixture
+
+    @cached_property
+    def n_corrected(self) -> int:
+        """How many parameters experts and residual change."""
+        correction = self._live.library.correction(self.recipe)
+        return correction.n_nonzero if correction else 0
 
     @cached_property
     def loss(self) -> float:
@@ -177,22 +178,13 @@ class Adapted:
         if self.head != "linear":
             return objective.held_out_accuracy(self._read, HEADS[self.head])
         assert isinstance(objective, LeaveOneOut)
-        return float((self._logits(objective.plain).argmax(dim=1) == objective.classes).double().mean())
+        named = Predictions.of(self._model.logits(objective.plain), self._model.head).names
+        right = [self._task.class_names[label] for label in objective.classes.tolist()]
+        return sum(map(str.__eq__, named, right)) / len(right)
 
     def predict(self, inputs: Sequence[Any] | Tensor) -> Predictions:
         """Name the class of each input: pictures (or their paths), texts, or a prepared tensor."""
-        if isinstance(inputs, str):
-            raise InvalidSupport("one text is not a list of texts: put it in brackets")
-        values, kind = gather(inputs)
-        if not len(values):
-            return Predictions(self.class_names, torch.zeros(0, len(self.class_names)))
-        if kind == "texts" and self._live.network.takes_images:
-            values, kind = tuple(Path(path) for path in values), "images"  # what else could a text be here
-        check_inputs(values, kind)
-        # The task has an order of its own for the classes, so that the given one changes no bit.
-        columns = [self._task.class_names.index(name) for name in self.class_names]
-        probabilities = self._logits(self._live.prepare(values, kind)).softmax(dim=1)
-        return Predictions(self.class_names, probabilities[:, columns])
+        return self._model.predict(inputs)
 
     def save(self, path: str | Path) -> None:
         """Write the recipe; an existing file is replaced in one step."""
@@ -215,9 +207,9 @@ class Adapted:
             "loss": None if fit.is_private else self.loss,
             "head": self.head,
             "held_out_accuracy": None if math.isnan(accuracy) else accuracy,
-            "corrected_parameters": fit.residual.n_nonzero if fit.residual else 0,
+            "corrected_parameters": self.n_corrected,
             "likeness": dict(fit.likeness),
-            "experts": list(fit.experts),
+            "experts": list(fit.experts.alpha) if fit.experts else [],
             "steps": list(fit.trace.losses),
             "path": [list(row) for row in fit.trace.path],
             "advice": list(fit.trace.endings),
@@ -229,12 +221,6 @@ class Adapted:
             rows = (dict(zip(mixture.sources, row, strict=True)) for row in mixture.rows)
             data["weights_per_module"] = dict(zip(mixture.modules, rows, strict=True))
         return data
-
-    def _logits(self, inputs: Inputs) -> Tensor:
-        """Scores of the classes for each row, (n, n_classes), in the task's own order of classes."""
-        if self.head == "linear":
-            return self._classifier.logits(inputs)
-        return self._head.logits(self._live.read(self._task.objective, inputs))
 
 
 def own_classifier(live: LiveMixture, class_names: Sequence[str]) -> Classifier:

@@ -137,7 +137,12 @@ def recipe(naming: str = "recipe.safetensors", remedy: str = "make it again") ->
 
 @recipe()
 def recipe_of_another_schema(described: dict[str, Any], _tensors: Tensors) -> None:
-    described["schema"] = 2
+    described["schema"] = 3
+
+
+@recipe("schema 1")
+def recipe_of_the_first_schema(described: dict[str, Any], _tensors: Tensors) -> None:
+    described["schema"] = 1
 
 
 @recipe("colour")

@@ -79,7 +79,7 @@ def test_every_method_that_needs_no_classes_takes_it(decoders: Library, texts: I
     task = Task(NextToken(texts), "digest of the texts")  # more rows than one pass holds
 
     def loss(fit: methods.Fit) -> float:
-        live.compose(fit.mixture, fit.residual)
+        live.compose(fit.recipe(live.library))
         return live.loss(task.objective)
 
     found, average = (loss(methods.find(each)(live, task)) for each in (name, "average"))

@@ -61,7 +61,7 @@ def task_of(live: LiveMixture, suite: Suite, shots: int = 3, ways: int = 3) -> T
 
 
 def loss_of(live: LiveMixture, task: Task, fit: Fit) -> float:
-    live.compose(fit.mixture, fit.residual)
+    live.compose(fit.recipe(live.library))
     return live.loss(task.objective)
 
 
@@ -90,18 +90,16 @@ def test_gradient_steps_lower_the_loss(live, tiny_suite: Suite, trained: Trained
     task = task_of(live, tiny_suite)
     fit = refined(live, task, RefinedSettings(trained, tune=tune, n_steps=4))
     losses = fit.trace.losses
-    assert losses[-1] < losses[0] and fit.residual
+    assert losses[-1] < losses[0] and (fit.residual is not None) == (tune == "modules")
     assert loss_of(live, task, fit) == pytest.approx(losses[-1], rel=1e-4)
     plain = router(live, task, RoutedSettings(trained))
     assert loss_of(live, task, plain) == pytest.approx(losses[0], rel=1e-4)
-    assert plain.mixture == fit.mixture and plain.residual
-    if tune != "modules":
-        assert set(fit.residual.tensors) <= set(trained_tensors(live, trained))
-
-
-def trained_tensors(live: LiveMixture, trained: TrainedRouter) -> set[str]:
-    assert trained.experts
-    return set(live.numbering.residual(trained.experts.all_values(live.layout(trained.router.settings))).tensors)
+    assert plain.mixture == fit.mixture and plain.experts and fit.experts
+    assert (fit.experts.opened is not None) == (tune == "mask")
+    if tune == "modules":
+        assert fit.experts == plain.experts
+    elif tune == "experts":
+        assert fit.experts.alpha != plain.experts.alpha
 
 
 @pytest.mark.parametrize("tying", ["global", "tied", "per-module"])

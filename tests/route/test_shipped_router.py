@@ -69,7 +69,7 @@ def some_episodes() -> list[Episode]:
 def routed(live: LiveMixture, trained: TrainedRouter, episode: Episode, mode: str) -> tuple[Fit, float]:
     task = Task.of(live, prepared_support(live, episode))
     found = methods.find("router")(live, task, RoutedSettings(trained, evidence=mode == "told"))
-    live.compose(found.mixture, found.residual)
+    live.compose(found.recipe(live.library))
     queries = episode_queries(live, episode)
     return found, queries.accuracy(live.read(queries))
 
@@ -77,7 +77,7 @@ def routed(live: LiveMixture, trained: TrainedRouter, episode: Episode, mode: st
 def test_it_fits_its_library(live: LiveMixture, router: TrainedRouter) -> None:
     router.check_fits(live)
     assert router.sources == live.library.manifest.digests
-    assert router.experts is not None and router.record["suite"] == "signs"
+    assert router.bank is not None and router.record["suite"] == "signs"
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -6,9 +6,11 @@ import torch
 from small_runtimes import FAMILIES, make_library
 from torch.testing import assert_close
 
+from smatter.compose.experts import ExpertMix
 from smatter.compose.mixture import Mixture
 from smatter.compose.residual import Residual
 from smatter.devices.active import active_fractions
+from smatter.library.banks import Bank
 from smatter.live.mixture import LiveMixture
 from smatter.route.experts import Experts
 from smatter.runtime.shared import SharedRuntime
@@ -24,7 +26,7 @@ def live(request, tmp_path_factory) -> LiveMixture:
 def test_every_parameter_has_one_unit_and_units_follow_each_other(live: LiveMixture) -> None:
     numbering = live.numbering
     assert numbering.n_parameters == sum(parameter.numel() for parameter in live.parameters.values())
-    assert np.array_equal(np.unique(numbering.unit_of.numpy()), np.arange(numbering.n_units))
+    assert np.array_equal(np.unique(numbering.unit_of), np.arange(numbering.n_units))
     first = 0
     for module, where in numbering.modules.items():
         units = numbering.units[module]
@@ -34,7 +36,7 @@ def test_every_parameter_has_one_unit_and_units_follow_each_other(live: LiveMixt
         for number, group in enumerate(units.groups, first):
             parts = [part for part in group.slices if part.tensor in numbering.tensors]
             for part in parts:
-                whole = numbering.unit_of[numbering.tensors[part.tensor]].view(numbering.specs[part.tensor].shape)
+                whole = numbering.unit_of[numbering.tensors[part.tensor]].reshape(numbering.specs[part.tensor].shape)
                 assert bool((whole[part.index] == number).all())
             size = sum(np.empty(numbering.specs[part.tensor].shape)[part.index].size for part in parts)
             assert int((own == number).sum()) == size  # nothing else is of this unit
@@ -76,14 +78,27 @@ def test_experts_of_a_router_are_gates_of_a_shared_runtime(live: LiveMixture) ->
     with torch.no_grad():
         experts.values.normal_(std=0.05, generator=generator)
         experts.values.mul_(served)  # embeddings of tokens are served by no runtime yet
-    fixed = experts.fixed(0.5)
-    delta = live.numbering.compact(fixed.all_values(layout))
+    values, masks = experts.fixed(0.5)
+    library, names = live.library, tuple(live.numbering.tensors)
+    bank = Bank(
+        values,
+        masks,
+        "groups",
+        8,
+        base=library.manifest.digests[base],
+        partition=library.partition.digest,
+        tensors=names,
+    )
+    library.lend(bank)
+    placed = library.bank(bank.digest)
+    delta = live.numbering.compact(placed.values)
     inputs = live.network.random_inputs(4, None if live.network.takes_images else 7)
     runtime = SharedRuntime(live.library, {"base": Mixture.of({base: 1.0})}, shared=delta)
-    for alpha in (torch.tensor([1.0, 0.0, 0.0]), torch.tensor([0.2, 0.5, 0.3]), torch.zeros(3)):
-        gates = live.numbering.by_module((alpha @ fixed.masks).tolist())
+    for alpha in ((1.0, 0.0, 0.0), (0.2, 0.5, 0.3), (0.0, 0.0, 0.0)):
+        mix = ExpertMix(bank.digest, alpha)
+        gates = live.numbering.by_module(bank.gates(mix).tolist())
         runtime.open("task", {module: own for module, own in gates.items() if module in runtime.numbering.units})
-        live.compose(Mixture.of({base: 1.0}), live.numbering.compact(fixed.residual(alpha, layout)))
+        live.compose(library.recipe(Mixture.of({base: 1.0}), experts=mix))
         assert_close(runtime.features(inputs, ["task"] * 4), live.features(inputs), rtol=2e-4, atol=2e-5)
 
 
@@ -94,4 +109,6 @@ def test_modules_that_are_not_used_have_no_units(live: LiveMixture) -> None:
     fewer = Numbering.of(live.specs, library.base.config, library.partition, used)
     assert list(fewer.tensors) == used and unused not in fewer.units
     assert fewer.n_units == numbering.n_units - numbering.units[unused].n_units
-    assert torch.equal(fewer.unit_of, numbering.unit_of[: fewer.n_parameters])  # the last one's, so others keep theirs
+    assert np.array_equal(
+        fewer.unit_of, numbering.unit_of[: fewer.n_parameters]
+    )  # the last one's, so others keep theirs

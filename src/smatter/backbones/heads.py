@@ -5,14 +5,17 @@ All are linear in the direction of a feature, and in all every class counts alik
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize, one_hot
 
-from smatter.errors import InvalidSupport
+from smatter.compose.head import ClassHead
+from smatter.errors import InvalidRecipe, InvalidSupport
+from smatter.settings import HeadName
 
 SCALE = 10.0
 """Cosines are multiplied by this before the softmax."""
@@ -83,6 +86,19 @@ class Head:
 
     weight: Tensor
     bias: Tensor
+
+    @classmethod
+    def of(cls, record: ClassHead) -> Head:
+        """The head of a recipe, which must have coefficients; in their order."""
+        if record.weight is None:
+            raise InvalidRecipe("the recipe's head is the sources' own classifier: predict with the whole network")
+        bias = np.zeros(len(record.weight), np.float32) if record.bias is None else record.bias
+        return cls(torch.from_numpy(record.weight), torch.from_numpy(bias))
+
+    def record(self, kind: HeadName, classes: Mapping[str, int], length: float) -> ClassHead:
+        """What a recipe holds of it; see `ClassHead`."""
+        bias = self.bias.numpy() if self.bias.any() else None
+        return ClassHead(kind, classes, self.weight.numpy(), bias, length=length)
 
     def logits(self, features: Tensor) -> Tensor:
         """The score of each class for each row, (n, n_classes)."""

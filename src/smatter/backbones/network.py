@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +73,14 @@ class Network:
             return {"pixel_values": torch.randn(shape, generator=generator).to(next(self.model.parameters()).dtype)}
         tokens = torch.randint(1, int(config["vocab_size"]), (n_rows, length or 32), generator=generator)
         return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+
+    @cached_property
+    def n_features(self) -> int:
+        """Numbers of one vector of features; takes a forward pass."""
+        import torch
+
+        with torch.no_grad():
+            return int(self.features(self.random_inputs(1, None if self.takes_images else 1)).shape[1])
 
     def features(self, inputs: Inputs) -> Tensor:
         """One vector per row, (n, d), in one forward pass.

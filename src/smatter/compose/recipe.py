@@ -1,23 +1,29 @@
-"""A recipe: what rebuilds a task's model bit for bit wherever the library is."""
+"""A recipe: what rebuilds a task's model bit for bit wherever the library is, and names the classes of new inputs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from smatter.compose.experts import ExpertMix
+from smatter.compose.head import ClassHead
 from smatter.compose.mixture import Mixture
+from smatter.compose.records import Notes
 from smatter.compose.residual import Residual
 from smatter.errors import InvalidRecipe
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Mixture and residual, tied to the exact contents of the sources they were made for.
+    """Mixture, experts, residual and head, tied to the exact contents of the sources they were made for.
 
     Args:
         mixture: weights of the sources.
         digests: content digest of each source the mixture names.
         architecture: the library's architecture, for people.
         partition_digest: digest of the module partition that weights per module refer to.
-        residual: sparse correction, if any.
+        residual: the task's own sparse correction, if any.
+        experts: what it opens of a delta that tasks share, if anything.
+        head: how classes are told apart; none in a recipe of weights alone.
+        notes: what it says of itself.
     """
 
     mixture: Mixture
@@ -25,6 +31,9 @@ class Recipe:
     architecture: str
     partition_digest: str
     residual: Residual | None = None
+    experts: ExpertMix | None = None
+    head: ClassHead | None = None
+    notes: Notes = field(default_factory=Notes)
 
     def __post_init__(self) -> None:
         if set(self.digests) != set(self.mixture.sources):
@@ -32,6 +41,12 @@ class Recipe:
         for name, digest in (*self.digests.items(), ("the partition", self.partition_digest)):
             if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
                 raise InvalidRecipe(f"{digest[:80]!r}, the digest of {name}, is not a sha256 in lower-case hex")
+
+    def check_honoured(self) -> None:
+        """Refuse a recipe that asks for more than its weights: what came of it would not be its model."""
+        for name in ("pins", "members"):
+            if getattr(self.notes, name):
+                raise InvalidRecipe(f"the recipe has {name}, which this version cannot honour: use a later Smatter")
 
     def mixture_in(self, digests: Mapping[str, str]) -> Mixture:
         """The mixture in the names of a library, its sources found by content.

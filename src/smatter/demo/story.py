@@ -5,7 +5,7 @@ from pathlib import Path
 
 from smatter import methods
 from smatter.compose.mixture import Mixture
-from smatter.compose.residual import Residual
+from smatter.compose.recipe import Recipe
 from smatter.demo.page import Story, make_page
 from smatter.files.writing import new_folder
 from smatter.library.check import check_library
@@ -78,7 +78,7 @@ def run_demo(folder: Path, seed: int, progress: Progress = silent) -> dict[str, 
             write_task(work / "tasks" / name, episodes[name])
             stories[name], fit = _adapt(live, suite, router, episodes[name], domains)
             if name == "handwriting":
-                export(library, library.recipe(fit.mixture, fit.residual), work / "model")
+                export(library, fit.recipe(library), work / "model")
             progress(1)
         report, explained = check_library(library), _explained(live, router, episodes[EXPLAINED])
         text = make_page(
@@ -119,8 +119,8 @@ def _adapt(
     fits |= {name: methods.find(name)(live, task) for name in ("solver", "evidence", "average")}
     queries = episode_queries(live, episode)
 
-    def accuracy(mixture: Mixture, residual: Residual | None = None) -> float:
-        live.compose(mixture, residual)
+    def accuracy(what: Mixture | Recipe) -> float:
+        live.compose(what)
         return queries.accuracy(live.read(queries))
 
     routed = fits["router"]
@@ -129,10 +129,10 @@ def _adapt(
         domains=tuple(suite.domain(name).title for name in domains),
         is_held_out=suite.domain(domains[0]).role == "ood",
         weights={name: found.get(name, 0.0) for name in library.names},
-        accuracies={name: accuracy(fit.mixture, fit.residual) for name, fit in fits.items()}
+        accuracies={name: accuracy(fit.recipe(library)) for name, fit in fits.items()}
         | {name: accuracy(Mixture.of({name: 1.0})) for name in library.names},
         likeness=dict(routed.likeness),
-        experts=routed.experts,
+        experts=routed.experts.alpha if routed.experts else (),
         seconds=routed.seconds,
         solver_seconds=fits["solver"].seconds,
     )

@@ -23,7 +23,7 @@ class Diagnostics:
         distances: of the mixture to each source, as a share of the distance of the two sources farthest apart.
         unsteadiness: how far the weights move when other examples are drawn, half their summed standard deviations:
             0 is not at all; none where that is not known.
-        corrected: share of the parameters of each module that the residual changes, of modules that it touches.
+        corrected: share of the parameters of each module that experts or residual change, of modules that they touch.
     """
 
     entropy: float
@@ -47,10 +47,10 @@ def diagnose(library: Library, recipe: Recipe, spread: Sequence[float] = ()) -> 
     entropy = float(-np.where(weights > 0, weights * np.log(np.where(weights > 0, weights, 1)), 0).sum(axis=1).mean())
     distances = _distances(library, recipe)
     corrected = {}
-    if recipe.residual:
-        counts = {name: each.indices.size for name, each in recipe.residual.elements.items()}
-        counts |= {name: int(np.count_nonzero(values)) for name, values in recipe.residual.dense.items()}
-        for module in recipe.residual.active_modules(partition):
+    if correction := library.correction(recipe):
+        counts = {name: each.indices.size for name, each in correction.elements.items()}
+        counts |= {name: int(np.count_nonzero(values)) for name, values in correction.dense.items()}
+        for module in correction.active_modules(partition):
             names = partition.modules[module]
             total = sum(library.specs[name].n_elements for name in names)
             corrected[module] = sum(counts.get(name, 0) for name in names) / total

@@ -76,10 +76,10 @@ def model_card(library: Library, recipe: Recipe) -> str:
     for column, name in enumerate(mixture.sources):
         mean = sum(row[column] for row in mixture.rows) / len(mixture.rows)
         lines.append(f"| {name} | {mean:.6g} | `{recipe.digests[name]}` |")
-    residual = recipe.residual
-    corrected = "No residual." if residual is None else (
-        f"Residual: {residual.n_nonzero} corrected parameters in "
-        f"{len(residual.active_modules(library.partition))} of {len(library.partition.modules)} modules."
+    correction = library.correction(recipe)
+    corrected = "No residual." if correction is None else (
+        f"Residual: {correction.n_nonzero} corrected parameters in "
+        f"{len(correction.active_modules(library.partition))} of {len(library.partition.modules)} modules."
     )  # fmt: skip
     left_out = [f"Left out of the mixture: {', '.join(f'`{p}`' for p in library.manifest.exclude)}.", ""]
     rebuild = [

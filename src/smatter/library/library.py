@@ -1,18 +1,22 @@
 """An open library: its manifest, and blocks of its sources whatever form they are stored in."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from smatter.compose.execute import Arena
+from smatter.compose.experts import ExpertMix
+from smatter.compose.head import ClassHead
 from smatter.compose.mixture import Mixture
 from smatter.compose.plan import Plan, make_plan
 from smatter.compose.recipe import Recipe
+from smatter.compose.records import Notes
 from smatter.compose.residual import Residual
-from smatter.errors import InvalidRecipe, NotFound, SourceChanged, UnknownModule
+from smatter.errors import InvalidRecipe, NotFound, SourceChanged, UnknownModule, UnknownSource
 from smatter.files.hashing import Seal
 from smatter.files.reading import Array, as_torch, safe_path
+from smatter.library.banks import Bank, PlacedBank, read_bank
 from smatter.library.checkpoint import INDEX, SIDE_FILES, WEIGHTS, Checkpoint, holds, open_checkpoint
 from smatter.library.contents import Tensors
 from smatter.library.manifest import Manifest, SourceEntry, is_excluded, read_manifest
@@ -21,6 +25,9 @@ from smatter.records import Progress, TensorSpec, silent
 
 if TYPE_CHECKING:
     import torch
+
+EXPERTS = "experts"
+"""The folder of a library that holds its banks."""
 
 
 class Library:
@@ -36,6 +43,8 @@ class Library:
         self.partition = manifest.partition
         self._sources: dict[str, Tensors] = {}
         self._verified: set[str] = set()
+        self._lent: dict[str, Bank] = {}
+        self._banks: dict[str, PlacedBank] = {}
 
     @cached_property
     def base(self) -> Checkpoint:
@@ -61,7 +70,9 @@ class Library:
         wanted = {self.manifest.source(name).name for name in names} | {self.manifest.base}
         sources = tuple(source for source in self.manifest.sources if source.name in wanted)
         safe = self.manifest.safe if self.manifest.safe in wanted else None
-        return Library(self.folder, self.manifest.model_copy(update={"sources": sources, "safe": safe}))
+        fewer = Library(self.folder, self.manifest.model_copy(update={"sources": sources, "safe": safe}))
+        fewer._lent = self._lent
+        return fewer
 
     def path_of(self, entry: SourceEntry) -> Path:
         """The folder of a source; paths in the manifest count from the library's folder."""
@@ -132,27 +143,89 @@ class Library:
                 )
         return added
 
-    def recipe(self, mixture: Mixture, residual: Residual | None = None) -> Recipe:
+    def lend(self, bank: Bank | None) -> None:
+        """Let recipes use a bank of experts that the library does not keep, a router's; nothing is written."""
+        if bank is not None:
+            self._lent[bank.digest] = bank
+
+    def bank(self, digest: str) -> PlacedBank:
+        """A bank of experts, of the library's own or lent to it, in its place in the network."""
+        if digest not in self._banks:
+            bank = self._lent.get(digest)
+            if bank is None and digest in {entry.digest for entry in self.manifest.experts}:
+                bank = read_bank(safe_path(self.folder / EXPERTS, bank_file(digest)), digest)
+            if bank is None:
+                raise UnknownSource(
+                    f"the recipe opens experts {digest[:12]} that this library does not have: give their router with "
+                    f"--router, or copy them here with `smatter library experts {self.folder} ROUTER`"
+                )
+            if bank.base != self.manifest.digests[self.manifest.base]:
+                raise InvalidRecipe(f"the experts {digest[:12]} are of another base than {self.manifest.base!r}")
+            self._banks[digest] = PlacedBank.of(bank, self.specs, self.base.config, self.partition)
+        return self._banks[digest]
+
+    def recipe(
+        self,
+        mixture: Mixture,
+        residual: Residual | None = None,
+        experts: ExpertMix | None = None,
+        head: ClassHead | None = None,
+        notes: Notes | None = None,
+    ) -> Recipe:
         """A recipe of this library's sources; refuses what could not be composed."""
         digests = self.manifest.digests
         make_plan(mixture, self.specs, self.partition, digests, residual)
+        if experts is not None and not experts.is_idle:
+            self.bank(experts.bank).bank.gates(experts)
         own = {name: digests[name] for name in mixture.sources}
-        return Recipe(mixture, own, self.manifest.architecture, self.partition.digest, residual)
+        return Recipe(
+            mixture,
+            own,
+            self.manifest.architecture,
+            self.partition.digest,
+            residual=residual,
+            experts=experts,
+            head=head,
+            notes=notes or Notes(),
+        )
 
-    def plan(self, what: Mixture | Recipe) -> Plan:
-        """What composing a mixture or rebuilding a recipe will do, before anything is read.
+    def correction(self, recipe: Recipe) -> Residual | None:
+        """All that a recipe adds to its mixture: what its experts open, and its residual; none where that is zero."""
+        experts, residual = recipe.experts, recipe.residual
+        if experts is None or experts.is_idle:
+            return residual
+        placed = self.bank(experts.bank)
+        numbering, vector = placed.numbering, placed.vector(placed.bank.gates(experts))
+        if residual is None:
+            return numbering.compact(vector)
+        residual.check_fits(self.specs)
+        inside = [name for name in residual.tensors if name in numbering.tensors]
+        for name in inside:
+            vector[numbering.tensors[name]] += residual.in_full(name, self.specs[name].shape).reshape(-1)
+        both = numbering.compact(vector) or Residual()
+        elements = {name: each for name, each in residual.elements.items() if name not in inside}
+        dense = {name: each for name, each in residual.dense.items() if name not in inside}
+        return Residual({**both.elements, **elements}, {**both.dense, **dense})
+
+    def plan(self, what: Mixture | Recipe, specs: Mapping[str, TensorSpec] | None = None) -> Plan:
+        """What composing a mixture or rebuilding a recipe will do, before a source is read.
 
         A recipe's sources are found by content, under whatever name. One that is gone or differs is refused with
         the weight it carried: a recipe is never silently changed.
+
+        Args:
+            what: what to compose.
+            specs: what each tensor of the result is; as the base has it by default.
         """
         residual = None
         if isinstance(what, Mixture):
             mixture = what
         else:
+            what.check_honoured()
             if what.mixture.modules and what.partition_digest != self.partition.digest:
                 raise InvalidRecipe("the recipe's weights per module are of another partition: make it again here")
-            mixture, residual = what.mixture_in(self.manifest.digests), what.residual
-        return make_plan(mixture, self.specs, self.partition, self.manifest.digests, residual)
+            mixture, residual = what.mixture_in(self.manifest.digests), self.correction(what)
+        return make_plan(mixture, specs or self.specs, self.partition, self.manifest.digests, residual)
 
     def compose(
         self, what: Mixture | Recipe, arena: Arena | None = None, threads: int = 1, progress: Progress = silent
@@ -168,6 +241,11 @@ class Library:
         plan = self.plan(what)
         self.verify(plan.sources)
         return (arena or Arena(plan.specs)).fill(plan, self, threads, progress)
+
+
+def bank_file(digest: str) -> str:
+    """The name of a bank's file."""
+    return f"{digest}.safetensors"
 
 
 def open_library(folder: str | Path) -> Library:

@@ -57,6 +57,15 @@ class SourceEntry(_Record):
         return sum(entry.size for entry in self.files.values())
 
 
+class BankEntry(_Record):
+    """A bank of experts that the library keeps a copy of, under its digest."""
+
+    digest: Digest
+    size: int = Field(ge=0)
+    router: Annotated[str, StringConstraints(max_length=255)]
+    """Name of the router's folder, for people."""
+
+
 class Manifest(_Record):
     """The whole of library.json."""
 
@@ -69,6 +78,7 @@ class Manifest(_Record):
     exclude: tuple[Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_CHARACTERS)], ...] = ()
     modules: dict[TensorName, tuple[TensorName, ...]]
     sources: tuple[SourceEntry, ...] = Field(max_length=MAX_SOURCES)
+    experts: tuple[BankEntry, ...] = Field(default=(), max_length=MAX_SOURCES)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -81,6 +91,8 @@ class Manifest(_Record):
             raise ValueError(f"the safe source {self.safe!r} is not among the sources {names}")
         if self.source(self.base).form != "whole":
             raise ValueError(f"the base {self.base!r} must be stored whole")
+        if len({bank.digest for bank in self.experts}) != len(self.experts):
+            raise ValueError("a bank of experts is listed twice")
         _ = self.partition
         return self
 

@@ -1,39 +1,58 @@
 """Recipes on disk: one safetensors file of a few kB, readable with the plain safetensors library.
 
-The header's metadata has the key `smatter_recipe`, a JSON object: sources with their digests, modules, rule.
-Tensors: `mixture` (rows, sources) as float64; `elements:T:indices`, `elements:T:values` and `dense:T` for a
-residual on tensor T.
+The header's metadata has the key `smatter_recipe`, a JSON object; docs/recipes.md lists it and the tensors.
 """
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from smatter.compose.experts import ExpertMix
+from smatter.compose.head import ClassHead
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
+from smatter.compose.records import Notes
 from smatter.compose.residual import Elements, Residual
 from smatter.errors import InvalidRecipe, NotFound, SmatterError, UnsafeFile
 from smatter.files.fields import Digest, Name, first_mistake
 from smatter.files.reading import MAX_NAME_CHARACTERS, Array, MappedFile, parse_json
 from smatter.files.writing import write_tensors
 from smatter.records import TensorSpec
+from smatter.settings import HeadName
 
 KEY = "smatter_recipe"
+SCHEMA = 2
 Text = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_CHARACTERS)]
+DTYPES = {np.dtype("float32"): "F32", np.dtype("float64"): "F64", np.dtype("int64"): "I64"}
 
 
-class _Header(BaseModel):
+class _Bank(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    version: Literal[1] = Field(alias="schema")
+    bank: Digest
+
+
+class _Head(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: HeadName
+    classes: dict[str, int]
+    temperature: float = 1.0
+    length: float = 1.0
+
+
+class _Header(Notes):
+    version: Literal[2] = Field(alias="schema")
     architecture: Text
     rule: Literal["simplex", "arithmetic"]
     sources: tuple[tuple[Name, Digest], ...]
     modules: tuple[Text, ...]
     partition: Digest
+    experts: _Bank | None = None
+    head: _Head | None = None
 
 
 def write_recipe(path: str | Path, recipe: Recipe) -> None:
@@ -41,24 +60,32 @@ def write_recipe(path: str | Path, recipe: Recipe) -> None:
     path = Path(path)
     if not path.parent.is_dir():
         raise NotFound(f"the folder {path.parent} does not exist; create it first")
-    mixture, residual = recipe.mixture, recipe.residual or Residual()
-    header = {
-        "schema": 1,
+    mixture, experts, head = recipe.mixture, recipe.experts, recipe.head
+    header: dict[str, Any] = {
+        "schema": SCHEMA,
         "architecture": recipe.architecture,
         "rule": mixture.rule,
         "sources": [[name, recipe.digests[name]] for name in mixture.sources],
         "modules": list(mixture.modules),
         "partition": recipe.partition_digest,
     }
-    rows = np.array(mixture.rows, np.float64)
-    tensors: list[tuple[str, TensorSpec, Array]] = [("mixture", TensorSpec("F64", rows.shape), rows)]
+    header |= recipe.notes.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    arrays: dict[str, Array] = {"mixture": np.array(mixture.rows, np.float64)}
+    if experts is not None:
+        header["experts"] = {"bank": experts.bank}
+        arrays["experts:alpha"] = np.array(experts.alpha, np.float32)
+        if experts.opened is not None:
+            arrays |= {"experts:units": experts.opened.indices, "experts:gates": experts.opened.values}
+    if head is not None:
+        fields = {"temperature": head.temperature, "length": head.length}
+        header["head"] = {"kind": head.kind, "classes": dict(head.classes)} | fields
+        arrays |= {f"head:{name}": each for name in ("weight", "bias") if (each := getattr(head, name)) is not None}
+    residual = recipe.residual or Residual()
     for name, entry in residual.elements.items():
-        shape = entry.indices.shape
-        tensors.append((f"elements:{name}:indices", TensorSpec("I64", shape), entry.indices))
-        tensors.append((f"elements:{name}:values", TensorSpec("F32", shape), entry.values))
-    for name, values in residual.dense.items():
-        tensors.append((f"dense:{name}", TensorSpec("F32", values.shape), values))
-    write_tensors(path, tensors, {KEY: json.dumps(header, separators=(",", ":"))})
+        arrays |= {f"elements:{name}:indices": entry.indices, f"elements:{name}:values": entry.values}
+    arrays |= {f"dense:{name}": values for name, values in residual.dense.items()}
+    tensors = [(name, TensorSpec(DTYPES[array.dtype], array.shape), array) for name, array in arrays.items()]
+    write_tensors(path, tensors, {KEY: json.dumps(header, separators=(",", ":"), ensure_ascii=False)})
 
 
 def read_recipe(path: str | Path) -> Recipe:
@@ -68,18 +95,9 @@ def read_recipe(path: str | Path) -> Recipe:
     if KEY not in file.header.metadata:
         raise InvalidRecipe(f"{path} is a safetensors file but no recipe; `smatter compose --as recipe` writes one")
     try:
-        header = _Header.model_validate(parse_json(file.header.metadata[KEY].encode(), path))
-        rows = _tensor(file, "mixture", "F64")
-        if rows.ndim != 2:
-            raise InvalidRecipe("its mixture is not a matrix")
-        mixture = Mixture(
-            tuple(name for name, _ in header.sources),
-            tuple(tuple(map(float, row)) for row in rows),
-            header.modules,
-            header.rule,
-        )
-        residual = _residual(file)
-        return Recipe(mixture, dict(header.sources), header.architecture, header.partition, residual)
+        data = parse_json(file.header.metadata[KEY].encode(), path)
+        _check_schema(data)
+        return _restored(_Header.model_validate(data), _Tensors(file))
     except ValidationError as error:
         raise InvalidRecipe(f"{path} is not a recipe ({first_mistake(error)}); make it again") from None
     except SmatterError as error:
@@ -96,25 +114,93 @@ def is_recipe(path: Path) -> bool:
         return False
 
 
-def _residual(file: MappedFile) -> Residual | None:
+def _check_schema(data: Any) -> None:
+    """Refuse by name what this version does not know: an older or later schema, a record of a later one."""
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if type(schema) is int and schema != SCHEMA:
+        when = "an earlier version wrote it" if schema < SCHEMA else "a later Smatter reads it"
+        raise InvalidRecipe(f"it is of schema {schema} and this version reads {SCHEMA}: {when}")
+    known = {field.alias or name for name, field in _Header.model_fields.items()}
+    for name in data if isinstance(data, dict) else ():
+        if name not in known:
+            raise InvalidRecipe(f"it has a record {name[:80]!r}, which this version cannot honour")
+
+
+def _restored(header: _Header, tensors: "_Tensors") -> Recipe:
+    rows = tensors.take("mixture", "F64")
+    if rows.ndim != 2:
+        raise InvalidRecipe("its mixture is not a matrix")
+    names = tuple(name for name, _ in header.sources)
+    mixture = Mixture(names, tuple(tuple(map(float, row)) for row in rows), header.modules, header.rule)
+    experts, head = None, None
+    if header.experts:
+        alpha = tensors.take("experts:alpha", "F32")
+        if alpha.ndim != 1:
+            raise InvalidRecipe("its experts' weights are not a list")
+        opened = None
+        if "experts:units" in tensors:
+            opened = Elements(tensors.take("experts:units", "I64"), tensors.take("experts:gates", "F32"))
+        experts = ExpertMix(header.experts.bank, tuple(map(float, alpha)), opened)
+    if header.head:
+        told = header.head
+        head = ClassHead(
+            told.kind,
+            told.classes,
+            tensors.take("head:weight", "F32") if "head:weight" in tensors else None,
+            tensors.take("head:bias", "F32") if "head:bias" in tensors else None,
+            told.temperature,
+            length=told.length,
+        )
+    residual = _residual(tensors)
+    if tensors.left:
+        raise InvalidRecipe(f"it has a tensor {tensors.left[0]!r}, which no such recipe has")
+    notes = Notes(**{name: getattr(header, name) for name in Notes.model_fields})
+    return Recipe(
+        mixture,
+        dict(header.sources),
+        header.architecture,
+        header.partition,
+        residual=residual,
+        experts=experts,
+        head=head,
+        notes=notes,
+    )
+
+
+def _residual(tensors: "_Tensors") -> Residual | None:
     elements, dense = {}, {}
-    for key in file.header.tensors:
+    for key in tensors.left:
         kind, _, rest = key.partition(":")
         if kind == "dense":
-            dense[rest] = _tensor(file, key, "F32")
-        elif kind == "elements" and rest.endswith(":indices"):
-            name = rest.removesuffix(":indices")
-            elements[name] = Elements(_tensor(file, key, "I64"), _tensor(file, f"elements:{name}:values", "F32"))
-        elif kind == "elements" and rest.endswith(":values"):
-            _tensor(file, f"{key.removesuffix(':values')}:indices", "I64")
-        elif key != "mixture":
-            raise InvalidRecipe(f"it has a tensor {key!r}, which no recipe has")
+            dense[rest] = tensors.take(key, "F32")
+        name, _, part = rest.rpartition(":")
+        if kind == "elements" and part in ("indices", "values") and name not in elements:
+            indices, values = (f"elements:{name}:{each}" for each in ("indices", "values"))
+            elements[name] = Elements(tensors.take(indices, "I64"), tensors.take(values, "F32"))
     return Residual(elements, dense) if elements or dense else None
 
 
-def _tensor(file: MappedFile, key: str, dtype: str) -> Array:
-    if key not in file.header.tensors:
-        raise InvalidRecipe(f"it lacks its tensor {key!r}")
-    if file.header.tensors[key].spec.dtype != dtype:
-        raise InvalidRecipe(f"its tensor {key!r} is {file.header.tensors[key].spec.dtype}, not {dtype}")
-    return file.whole(key)
+class _Tensors:
+    """The tensors of a file; each is taken once, so that what nobody asked for is known."""
+
+    def __init__(self, file: MappedFile) -> None:
+        self._file = file
+        self._left = dict.fromkeys(file.header.tensors)
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """Names of those that were not taken."""
+        return tuple(self._left)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._left
+
+    def take(self, key: str, dtype: str) -> Array:
+        """A copy of one of them, which must be of this dtype: what happens to the file later does not matter."""
+        if key not in self._left:
+            raise InvalidRecipe(f"it lacks its tensor {key!r}")
+        found = self._file.header.tensors[key].spec.dtype
+        if found != dtype:
+            raise InvalidRecipe(f"its tensor {key!r} is {found}, not {dtype}")
+        del self._left[key]
+        return self._file.whole(key).copy()

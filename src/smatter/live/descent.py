@@ -22,7 +22,7 @@ from smatter.solve.loop import State, run
 from smatter.solve.problem import Evaluation, Problem
 from smatter.solve.solution import Solution
 from smatter.solve.thresholding import HardThresholding, Projection
-from smatter.units.numbering import Layout
+from smatter.units.layouts import Layout
 
 GAP = 1e-2
 """Of the Frank-Wolfe steps: a hundredth of the loss is far less than its error from a few examples."""
@@ -114,7 +114,7 @@ def descend_residual(
     tolerance: float = DECREASE,
 ) -> Solution:
     """Gradient steps on a residual, (d,), that begins at zero and stays as sparse as `project` makes it."""
-    start = problem.live.numbering.zeros()[None]
+    start = torch.zeros(1, problem.live.numbering.n_parameters)
     return run(
         HardThresholding(project, tolerance),
         problem,

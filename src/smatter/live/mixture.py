@@ -21,6 +21,7 @@ from smatter.backbones.texts import Tokenizer, prepared_tokens
 from smatter.compose.execute import Arena, as_float32, execute, ranges
 from smatter.compose.mixture import Mixture
 from smatter.compose.plan import make_plan
+from smatter.compose.recipe import Recipe
 from smatter.compose.residual import Residual
 from smatter.errors import InvalidSettings, InvalidSupport, UnsafeFile
 from smatter.files.reading import as_torch, read_small_json, safe_path
@@ -29,7 +30,8 @@ from smatter.live.objectives import Objective
 from smatter.records import TensorSpec
 from smatter.settings import RouterSettings, UnitKind
 from smatter.tasks.support import Kind
-from smatter.units.numbering import Layout, Numbering, make_layout
+from smatter.units.layouts import Layout, make_layout
+from smatter.units.numbering import Numbering
 
 _MAKING = threading.Lock()
 """Networks are made one at a time: what their checkpoint does not fill is drawn from torch's own generator."""
@@ -47,13 +49,10 @@ class Resident:
     Args:
         library: where mixtures are composed from.
         dtype: of the weights and of all computing, "F32" or "BF16".
-        mixture: the first weights; the base's by default.
-        residual: their correction, if any.
+        what: the first weights, of a mixture or a recipe; the base's by default.
     """
 
-    def __init__(
-        self, library: Library, dtype: str = "F32", mixture: Mixture | None = None, residual: Residual | None = None
-    ) -> None:
+    def __init__(self, library: Library, dtype: str = "F32", what: Mixture | Recipe | None = None) -> None:
         if dtype not in DTYPES:
             raise InvalidSettings(f"unknown dtype {dtype!r}: use {' or '.join(DTYPES)}")
         library.verify()
@@ -64,7 +63,7 @@ class Resident:
         self.arena = Arena(self.specs)
         with _MAKING:
             self.network = Network(library.base.config)
-        self.compose(mixture or Mixture.of({library.manifest.base: 1.0}), residual)
+        self.compose(what or Mixture.of({library.manifest.base: 1.0}))
         load_tensors(self.network.model, self.arena.tensors())
         for parameter in self.network.model.parameters():  # frequencies and the like stay as exact as they are
             parameter.requires_grad_(False)
@@ -75,10 +74,18 @@ class Resident:
         """Memory of the weights."""
         return sum(spec.n_bytes for spec in self.specs.values())
 
-    def compose(self, mixture: Mixture, residual: Residual | None = None) -> None:
-        """Give the network these weights; the memory stays the same."""
+    def compose(self, what: Mixture | Recipe, residual: Residual | None = None) -> None:
+        """Give the network these weights; the memory stays the same.
+
+        Args:
+            what: a mixture, or a recipe with all that it adds.
+            residual: a correction of the mixture.
+        """
         library = self.library
-        plan = make_plan(mixture, self.specs, library.partition, library.manifest.digests, residual)
+        if isinstance(what, Recipe):
+            plan = library.plan(what, self.specs)
+        else:
+            plan = make_plan(what, self.specs, library.partition, library.manifest.digests, residual)
         execute(plan, library, self.arena)
 
     def features(self, inputs: Inputs) -> Tensor:
@@ -236,7 +243,7 @@ class LiveMixture(Resident):
 
     def gradient_vector(self) -> Tensor:
         """The gradient of the last backward pass, (n_parameters,), as `numbering` has it; zero where there is none."""
-        result = self.numbering.zeros()
+        result = torch.zeros(self.numbering.n_parameters)
         for name, where in self.numbering.tensors.items():
             part = self.gradient(name)
             if part is not None:

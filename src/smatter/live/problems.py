@@ -14,7 +14,7 @@ from smatter.compose.residual import Residual
 from smatter.live.mixture import LiveMixture
 from smatter.live.objectives import Objective
 from smatter.solve.problem import Evaluation, Problem
-from smatter.units.numbering import Layout
+from smatter.units.layouts import Layout
 
 
 class MixtureLoss(Problem):

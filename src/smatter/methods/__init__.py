@@ -29,8 +29,13 @@ from smatter.errors import InvalidSettings
 from smatter.records import Progress, silent
 
 if TYPE_CHECKING:
+    from smatter.compose.experts import ExpertMix
+    from smatter.compose.head import ClassHead
     from smatter.compose.mixture import Mixture
+    from smatter.compose.recipe import Recipe
+    from smatter.compose.records import Notes
     from smatter.compose.residual import Residual
+    from smatter.library.library import Library
     from smatter.live.mixture import LiveMixture
     from smatter.live.task import Task
     from smatter.route.evidence import Evidence
@@ -67,8 +72,8 @@ class Fit:
 
     Args:
         mixture: weights of the sources that have any.
-        experts: weight of each residual expert; what is missing to one is the null expert's.
-        residual: the correction, of experts or of the task's own; none where there is none.
+        experts: what it opens of a router's residual experts, if it has any.
+        residual: the task's own correction; none where there is none.
         evidence: the loss of each source, where the method looked at it.
         likeness: how much the task is like each group of a router's probe set, by name.
         spread: tells, when it is asked, how much the first weights vary with the choice of examples: standard
@@ -81,7 +86,7 @@ class Fit:
     """
 
     mixture: Mixture
-    experts: tuple[float, ...] = ()
+    experts: ExpertMix | None = None
     residual: Residual | None = None
     evidence: Evidence | None = None
     likeness: Mapping[str, float] = field(default_factory=dict)
@@ -91,6 +96,10 @@ class Fit:
     is_private: bool = False
     passes: Passes = Passes()
     seconds: float = 0.0
+
+    def recipe(self, library: Library, head: ClassHead | None = None, notes: Notes | None = None) -> Recipe:
+        """What was found, as a recipe of the library's sources."""
+        return library.recipe(self.mixture, self.residual, self.experts, head, notes)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from smatter.settings import check_at_least, check_choices, check_limits, check_
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from smatter.compose.experts import ExpertMix
     from smatter.live.descent import Steps
     from smatter.live.mixture import LiveMixture
     from smatter.live.problems import ResidualLoss
@@ -60,14 +61,14 @@ class RefinedSettings:
 @method(RefinedSettings)
 def refined(live: LiveMixture, task: Task, settings: RefinedSettings, progress: Progress) -> Fit:
     """Begin at a router's weights, or evidence's, and take a few steps down the loss of the examples."""
-    from smatter.live.descent import Steps, descend_weights
+    from smatter.live.descent import Steps, descend_residual, descend_weights, keep_modules
     from smatter.live.problems import MixtureLoss, ResidualLoss
     from smatter.route.encode import Encoded, as_mixture, encode, source_losses
     from smatter.route.evidence import ByEvidence, Evidence
     from smatter.route.store import Ask
 
     trained, names = settings.router, live.library.names
-    if settings.tune in ("experts", "mask") and (trained is None or trained.experts is None):
+    if settings.tune in ("experts", "mask") and (trained is None or trained.bank is None):
         raise InvalidSettings("there are no experts to tune: tune modules or weights, or train a router with --experts")
     if trained is None and not settings.evidence:
         raise InvalidSettings("without a router there is nothing but evidence to go by: give a router")
@@ -81,25 +82,29 @@ def refined(live: LiveMixture, task: Task, settings: RefinedSettings, progress: 
         weigh = Ask(trained, trained.describe(live, names), settings.max_sources, trained.router.keys())
         encoded = encode(live, task.objective, told, passing)
     routing = weigh(encoded)
-    weights, vector = routing.weights, live.numbering.zeros()
-    if trained is not None:
-        vector = trained.correction(live, routing.experts)
+    weights, residual = routing.weights, None
+    experts = None if trained is None else trained.mix(live, routing.experts)
     steps, notes = Steps(stepping), task.notes
     if not task.can_hold_out:
         notes = (*notes, "the weights are as they were at the start, not refined")
     elif settings.tune == "weights":
-        problem = MixtureLoss(
-            live, task.objective, len(weights) > 1, live.numbering.residual(vector), settings.pull, center=weights
-        )
+        opened = live.numbering.residual(_opened(live, experts))
+        problem = MixtureLoss(live, task.objective, len(weights) > 1, opened, settings.pull, center=weights)
         allowed = (weights > 0).any(dim=0)  # a source that the limit has left out stays out
         weights = descend_weights(problem, weights, settings.n_steps, steps, allowed, with_gap=False).point[0]
+    elif settings.tune == "modules":
+        project = keep_modules(live, settings.n_modules)
+        loss = ResidualLoss(live, task.objective, as_mixture(live, weights, names), _opened(live, experts))
+        found = descend_residual(loss, project, settings.n_steps, steps.watch).point[0]
+        residual = live.numbering.compact(found)
     else:
-        loss = ResidualLoss(live, task.objective, as_mixture(live, weights, names), vector)
-        vector = _tuned(loss, settings, routing.experts, steps)
+        assert trained is not None
+        loss = ResidualLoss(live, task.objective, as_mixture(live, weights, names))
+        experts = _tuned(loss, trained, routing.experts, settings, steps)
     return Fit(
         as_mixture(live, weights, names).without_idle(),
-        experts=tuple(routing.experts.tolist()),
-        residual=live.numbering.compact(vector),
+        experts=experts,
+        residual=residual,
         evidence=None if encoded.losses is None else Evidence.of(names, encoded.losses, settings.temperature),
         likeness={} if trained is None else dict(zip(trained.probe.names, routing.attention.tolist(), strict=True)),
         spread=partial(encoded.spread, weigh),
@@ -108,25 +113,30 @@ def refined(live: LiveMixture, task: Task, settings: RefinedSettings, progress: 
     )
 
 
-def _tuned(loss: ResidualLoss, settings: RefinedSettings, alpha: Tensor, steps: Steps) -> Tensor:
-    """D after gradient steps, (d,)."""
-    from smatter.live.descent import descend_experts, descend_mask, descend_residual, keep_modules
-    from smatter.live.problems import ResidualLoss
+def _opened(live: LiveMixture, experts: ExpertMix | None) -> Tensor:
+    """What experts add, as a vector of the network's parameters, (d,)."""
+    import torch
 
-    live, fixed, n_steps = loss.live, loss.fixed, settings.n_steps
-    if settings.tune == "modules":
-        assert fixed is not None
-        project = keep_modules(live, settings.n_modules)
-        return fixed + descend_residual(loss, project, n_steps, steps.watch).point[0]
-    trained = settings.router
-    assert trained is not None and trained.experts is not None
-    experts, layout = trained.experts, live.layout(trained.router.settings)
-    values, loss = experts.all_values(layout), ResidualLoss(live, loss.objective, loss.mixture)
+    if experts is None:
+        return torch.zeros(live.numbering.n_parameters)
+    placed = live.library.bank(experts.bank)
+    return torch.from_numpy(placed.vector(placed.bank.gates(experts)))
+
+
+def _tuned(
+    loss: ResidualLoss, trained: TrainedRouter, alpha: Tensor, settings: RefinedSettings, steps: Steps
+) -> ExpertMix | None:
+    """What is open of the experts after gradient steps."""
+    import torch
+
+    from smatter.live.descent import descend_experts, descend_mask
+
+    live, bank, n_steps = loss.live, trained.bank, settings.n_steps
+    assert bank is not None
+    layout, masks = live.layout(trained.router.settings), torch.from_numpy(bank.masks).float()
+    values = torch.from_numpy(live.library.bank(bank.digest).values)
     if settings.tune == "experts":
-        alpha = descend_experts(
-            loss, layout, values, masks=experts.masks, alpha=alpha, n_steps=n_steps, watch=steps.watch
-        )
-        return experts.residual(alpha, layout)
-    return layout.expand(
-        values, descend_mask(loss, layout, values, open_=alpha @ experts.masks, n_steps=n_steps, watch=steps.watch)
-    )
+        alpha = descend_experts(loss, layout, values, masks=masks, alpha=alpha, n_steps=n_steps, watch=steps.watch)
+        return trained.mix(live, alpha)
+    opened = descend_mask(loss, layout, values, open_=alpha @ masks, n_steps=n_steps, watch=steps.watch)
+    return trained.mix(live, alpha, opened)

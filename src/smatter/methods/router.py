@@ -49,8 +49,7 @@ def router(live: LiveMixture, task: Task, settings: RoutedSettings, progress: Pr
     routing = ask(encoded)
     return Fit(
         as_mixture(live, routing.weights, names).without_idle(),
-        experts=tuple(routing.experts.tolist()),
-        residual=live.numbering.compact(trained.correction(live, routing.experts)),
+        experts=trained.mix(live, routing.experts),
         evidence=None if encoded.losses is None else Evidence.of(names, encoded.losses),
         likeness=dict(zip(trained.probe.names, routing.attention.tolist(), strict=True)),
         spread=partial(encoded.spread, ask),

@@ -70,12 +70,12 @@ def _fit_parts(adapted: Adapted) -> list[str]:
             )
         )
     if fit.experts:
-        shares = {f"expert {number}": share for number, share in enumerate(fit.experts, 1)}
+        shares = {f"expert {number}": share for number, share in enumerate(fit.experts.alpha, 1)}
         parts.append(
             page.section(
                 "Experts",
-                "Weights of the residual experts as the router gave them; the null expert corrects nothing.",
-                page.bar_chart(shares | {"null expert": max(0.0, 1 - sum(fit.experts))}, "weight"),
+                "Weights of the residual experts; the null expert corrects nothing.",
+                page.bar_chart(shares | {"null expert": max(0.0, 1 - sum(fit.experts.alpha))}, "weight"),
             )
         )
     if fit.notes:

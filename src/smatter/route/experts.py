@@ -8,13 +8,13 @@ open units, no more than are allowed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from smatter.algebra.gates import mean_gates, open_probability, sample_gates
-from smatter.units.numbering import Layout
+from smatter.units.layouts import Layout
 
 TEMPERATURE = 0.5
 OPEN = 1.0
@@ -65,8 +65,8 @@ class Experts(nn.Module):
         union = 1 - (1 - open_).prod(dim=0)
         return torch.cat([open_, union[None]]) @ self.sizes / self.sizes.sum()
 
-    def fixed(self, share: float) -> FixedExperts:
-        """The experts with masks of zeros and ones that use at most this share of the delta's values each.
+    def fixed(self, share: float) -> tuple[NDArray[np.float16], NDArray[np.bool_]]:
+        """Values and masks of experts that use at most this share of the delta's values each, as a `Bank` has them.
 
         Units stay in the order of how open they are times how strong they are for their size, as far as they fit;
         those that are closed stay closed.
@@ -77,57 +77,19 @@ class Experts(nn.Module):
         promise = torch.where(self.gates().detach() > 0, promise, 0.0)
         room = share * float(self.sizes.sum())
         masks = torch.stack([_fitting(wish, self.sizes, room) for wish in promise])
-        return FixedExperts(values[_is_open(masks, self.layout)], masks)
+        is_open = masks.any(dim=0)[self.layout.unit_of]
+        return values[is_open].half().numpy(), masks.numpy()
 
 
 def _fitting(wish: Tensor, sizes: Tensor, room: float) -> Tensor:
     """The mask of the units most wished for, (n_units,), whose sizes fit the room."""
-    mask = torch.zeros_like(wish)
+    mask = torch.zeros(len(wish), dtype=torch.bool)
     order = wish.argsort(descending=True, stable=True)
     if bool((sizes == sizes[0]).all()):
-        mask[order[: int(room / float(sizes[0]))]] = 1.0
-        return mask * (wish > 0)
+        mask[order[: int(room / float(sizes[0]))]] = True
+        return mask & (wish > 0)
     for unit in order.tolist():
         if wish[unit] > 0 and sizes[unit] <= room:
-            mask[unit] = 1.0
+            mask[unit] = True
             room -= float(sizes[unit])
     return mask
-
-
-def _is_open(masks: Tensor, layout: Layout) -> Tensor:
-    return masks.amax(dim=0).bool()[layout.unit_of]
-
-
-@dataclass(frozen=True)
-class FixedExperts:
-    """Experts that have learnt; the layout of their network is given when they are used.
-
-    Args:
-        values: those in units that some expert opens, in order; (n,).
-        masks: zeros and ones, (n_experts, n_units).
-    """
-
-    values: Tensor
-    masks: Tensor
-
-    def residual(self, alpha: Tensor, layout: Layout) -> Tensor:
-        """D for weights of the experts, (n_experts,); (n_parameters,)."""
-        return layout.expand(self.all_values(layout), alpha.float() @ self.masks)
-
-    def all_values(self, layout: Layout) -> Tensor:
-        """The shared delta's values, (n_values,); zero where no expert uses them."""
-        result = torch.zeros(len(layout.unit_of))
-        result[_is_open(self.masks, layout)] = self.values
-        return result
-
-    def fits(self, layout: Layout) -> bool:
-        """Whether they can be experts of such a network."""
-        unit_of = layout.unit_of
-        if not len(unit_of) or int(unit_of.max()) + 1 != self.masks.shape[1]:
-            return False
-        return int(_is_open(self.masks, layout).sum()) == len(self.values)
-
-    def shares(self, layout: Layout) -> Tensor:
-        """Share of the delta's values that each expert uses, then all together; (n_experts + 1,)."""
-        sizes = torch.bincount(layout.unit_of).float()
-        return torch.cat([self.masks, self.masks.amax(dim=0, keepdim=True)]) @ sizes / sizes.sum()

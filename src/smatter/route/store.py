@@ -1,7 +1,7 @@
-"""A trained router on disk: a folder with router.json and router.safetensors.
+"""A trained router on disk: a folder with router.json, router.safetensors and, for its experts, experts.safetensors.
 
 It holds all that routing needs beside the library: the router's weights, the probe set, by which sources that come
-later are described, descriptors of the sources that it was trained with, and the residual experts.
+later are described, descriptors of the sources that it was trained with, and the bank of residual experts.
 """
 
 from __future__ import annotations
@@ -18,16 +18,19 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from torch import Tensor
 
 from smatter.algebra.simplex import truncate_alike
+from smatter.compose.experts import ExpertMix
+from smatter.compose.residual import Elements
 from smatter.errors import InvalidRouter, InvalidSettings, NotFound
 from smatter.files.fields import Digest, Name, first_mistake
 from smatter.files.hashing import file_digest
 from smatter.files.reading import MappedFile, as_torch, read_small_json, safe_path
 from smatter.files.writing import new_folder, write_file, write_tensors
+from smatter.library.banks import BANK, Bank, read_bank
 from smatter.live.mixture import LiveMixture
 from smatter.records import Progress, TensorSpec, silent
 from smatter.route.descriptor import N_MOMENTS, describe_sources
 from smatter.route.encode import ClassStatistics, Encoded, Routing
-from smatter.route.experts import FixedExperts, used
+from smatter.route.experts import used
 from smatter.route.probe import Probe
 from smatter.route.router import Router
 from smatter.settings import RouterSettings
@@ -37,7 +40,7 @@ from smatter.tasks.suite import Inputs
 TABLE, WEIGHTS = "router.json", "router.safetensors"
 MAX_PROBE = 20_000
 MAX_TABLE_BYTES = 64_000_000
-DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.float16: "F16", torch.int64: "I64", torch.uint8: "U8"}
+DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64", torch.uint8: "U8"}
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=MAX_CHARACTERS)]
 
@@ -47,7 +50,7 @@ class _Table(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: Literal[1] = Field(alias="schema")
+    format: Literal[2] = Field(alias="schema")
     settings: RouterSettings
     base: Digest
     partition: Digest
@@ -55,6 +58,7 @@ class _Table(BaseModel):
     groups: Annotated[tuple[Text, ...], Field(min_length=1, max_length=1_000)]
     texts: Annotated[tuple[Text, ...], Field(max_length=MAX_PROBE)]
     weights: Digest
+    experts: Digest | None
     record: dict[str, Any]
 
 
@@ -64,7 +68,7 @@ class TrainedRouter:
 
     Args:
         router: the function.
-        experts: its residual experts, if it has any.
+        bank: its residual experts, if it has any.
         probe: describes sources.
         statistics: of each group of the probe set, in the base's features.
         descriptors: of the sources that are known, by content digest; (n_groups, N_MOMENTS) each.
@@ -76,7 +80,7 @@ class TrainedRouter:
     """
 
     router: Router
-    experts: FixedExperts | None
+    bank: Bank | None
     probe: Probe
     statistics: tuple[ClassStatistics, ...]
     descriptors: Mapping[str, Tensor]
@@ -89,7 +93,7 @@ class TrainedRouter:
     """Descriptors of sources that came later, once they were made."""
 
     def check_fits(self, live: LiveMixture) -> None:
-        """Refuse a library whose base or modules are not those that it was trained with."""
+        """Refuse a library whose base or modules are not those that it was trained with; lend it the experts."""
         manifest = live.library.manifest
         if manifest.digests[manifest.base] != self.base:
             raise InvalidRouter(
@@ -97,14 +101,27 @@ class TrainedRouter:
             )
         if live.library.partition.digest != self.partition:
             raise InvalidRouter("the router was trained for other modules: train one with `smatter train`")
-        if self.experts and not self.experts.fits(live.layout(self.router.settings)):
+        bank = self.bank
+        if bank is not None and (bank.partition != self.partition or bank.tensors != tuple(live.numbering.tensors)):
             raise InvalidRouter("the router's experts are of another network: train one with `smatter train`")
+        live.library.lend(bank)
 
-    def correction(self, live: LiveMixture, alpha: Tensor) -> Tensor:
-        """D for weights of its experts, (n_experts,), as a vector of the network's parameters; zero without experts."""
-        if self.experts is None:
-            return live.numbering.zeros()
-        return self.experts.residual(alpha, live.layout(self.router.settings))
+    def mix(self, live: LiveMixture, alpha: Tensor, opened: Tensor | None = None) -> ExpertMix | None:
+        """What a task opens of its experts, which the library then knows; none without experts.
+
+        Args:
+            live: the library's network.
+            alpha: weights of the experts, (n_experts,).
+            opened: how far each unit is open, (n_units,), where these were tuned one by one.
+        """
+        if self.bank is None:
+            return None
+        live.library.lend(self.bank)
+        elements = None
+        if opened is not None:
+            gates = opened.detach().float().numpy()
+            elements = Elements(np.flatnonzero(gates), gates[np.flatnonzero(gates)])
+        return ExpertMix(self.bank.digest, tuple(alpha.tolist()), elements)
 
     def describe(self, live: LiveMixture, sources: Sequence[str], progress: Progress = silent) -> Tensor:
         """Descriptors of sources relative to the base's, (n_sources, n_groups, N_MOMENTS).
@@ -161,7 +178,7 @@ def is_router(folder: Path) -> bool:
 
 def write_router(folder: str | Path, trained: TrainedRouter, replace: bool = False) -> None:
     """Save a router in a new folder; an existing one is replaced in one step, if asked for."""
-    probe, experts = trained.probe, trained.experts
+    probe, bank = trained.probe, trained.bank
     tensors: dict[str, Tensor] = {f"router.{name}": each for name, each in trained.router.state_dict().items()}
     for number, each in enumerate(trained.statistics):
         tensors |= {f"probe.{number}.{name}": value for name, value in vars(each).items()}
@@ -169,16 +186,16 @@ def write_router(folder: str | Path, trained: TrainedRouter, replace: bool = Fal
     if not isinstance(probe.inputs, tuple):
         tensors["probe.pictures"] = torch.from_numpy(np.ascontiguousarray(probe.inputs))
     tensors["descriptors"] = torch.stack([trained.descriptors[digest] for digest in trained.sources.values()])
-    if experts:
-        tensors |= {"experts.values": experts.values.half(), "experts.masks": experts.masks.to(torch.uint8)}
     with new_folder(Path(folder), replace and is_router(Path(folder))) as temporary:
         items = [
             (name, TensorSpec(DTYPES[tensor.dtype], tuple(tensor.shape)), tensor.detach().numpy())
             for name, tensor in tensors.items()
         ]
         write_tensors(temporary / WEIGHTS, items, {})
+        if bank:
+            bank.write(temporary / BANK)
         table = {
-            "schema": 1,
+            "schema": 2,
             "settings": trained.router.settings.to_dict(),
             "base": trained.base,
             "partition": trained.partition,
@@ -186,6 +203,7 @@ def write_router(folder: str | Path, trained: TrainedRouter, replace: bool = Fal
             "groups": list(probe.names),
             "texts": list(probe.inputs) if isinstance(probe.inputs, tuple) else [],
             "weights": file_digest(temporary / WEIGHTS),
+            "experts": bank.digest if bank else None,
             "record": dict(trained.record),
         }
         text = json.dumps(table, indent=1, ensure_ascii=False, allow_nan=False)
@@ -202,14 +220,15 @@ def read_router(folder: str | Path) -> TrainedRouter:
         path = safe_path(folder, WEIGHTS)
         if file_digest(path) != table.weights:
             raise InvalidRouter(f"{path} is not the file that {TABLE} was written with")
-        return _restored(table, MappedFile(path), file_digest(folder / TABLE))
+        bank = None if table.experts is None else read_bank(safe_path(folder, BANK), table.experts)
+        return _restored(table, MappedFile(path), bank, file_digest(folder / TABLE))
     except ValidationError as error:
         raise InvalidRouter(f"{folder / TABLE} is not a router ({first_mistake(error)}); train it again") from None
     except (InvalidSettings, InvalidRouter, TypeError, RuntimeError, LookupError) as error:
         raise InvalidRouter(f"{folder} is not a sound router: {_line(error)}; train it again") from None
 
 
-def _restored(table: _Table, file: MappedFile, digest: str) -> TrainedRouter:
+def _restored(table: _Table, file: MappedFile, bank: Bank | None, digest: str) -> TrainedRouter:
     tensors = {name: _tensor(file, name) for name in file.header.tensors}
     settings = table.settings
     statistics = tuple(
@@ -229,12 +248,11 @@ def _restored(table: _Table, file: MappedFile, digest: str) -> TrainedRouter:
     descriptors = dict(zip(table.sources.values(), tensors["descriptors"], strict=True))
     if table.base not in descriptors:
         raise InvalidRouter("its base is not among its sources")
-    experts = None
-    if settings.n_experts:
-        experts = FixedExperts(tensors["experts.values"].float(), tensors["experts.masks"].float())
+    if (0 if bank is None else len(bank.masks)) != settings.n_experts:
+        raise InvalidRouter(f"its bank does not have the {settings.n_experts} experts that it weighs")
     return TrainedRouter(
         router=router.requires_grad_(False),
-        experts=experts,
+        bank=bank,
         probe=Probe(inputs, classes, groups, table.groups),
         statistics=statistics,
         descriptors=descriptors,

@@ -57,13 +57,12 @@ class MergedRuntime:
 
     def load(self, task: str, recipe: Recipe) -> None:
         """Compose a task's network, then serve it; one of that name is replaced at once."""
-        mixture = recipe.mixture_in(self.library.manifest.digests)
         with self._lock:
             resident, self._spare = self._spare, None
         if resident is None:
-            resident = Resident(self.library, self.dtype, mixture, recipe.residual)
+            resident = Resident(self.library, self.dtype, recipe)
         else:
-            resident.compose(mixture, recipe.residual)
+            resident.compose(recipe)
         with self._lock:
             old = self._tasks.get(task)
             self._tasks[task] = _Entry(resident)

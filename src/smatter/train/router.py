@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from smatter.library.banks import PlacedBank
 from smatter.library.library import Library, open_library
 from smatter.live.mixture import LiveMixture
 from smatter.records import Progress, silent
@@ -58,9 +59,8 @@ def train_router(
     }
     if outcome.validation:
         record["validation"] = vars(outcome.validation)
-    if trainee.experts:
-        fixed = trainee.experts.fixed(settings.expert_share)
-        record["expert_shares"] = fixed.shares(trainee.experts.layout).tolist()
+    if bank := trainee.bank():
+        record["expert_shares"] = PlacedBank(bank, trainee.live.numbering).shares
     return trainee.finish(record)
 
 

@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from smatter.budget.multipliers import Multipliers
+from smatter.compose.experts import ExpertMix
 from smatter.errors import InvalidSettings
+from smatter.library.banks import Bank, PlacedBank
 from smatter.live.episodes import episode_queries
 from smatter.live.mixture import LiveMixture
 from smatter.route.descriptor import describe_sources, probe_statistics
@@ -166,7 +168,8 @@ class Trainee:
 
     def validate(self, step: int, lessons: Sequence[Lesson]) -> Validation:
         """Mean loss and accuracy of the queries, with all sources and with experts made discrete."""
-        experts = self.experts.fixed(self.settings.expert_share) if self.experts else None
+        bank = self.bank()
+        placed = PlacedBank(bank, self.live.numbering) if bank else None
         sums = torch.zeros(2, 2, dtype=torch.float64)
         for lesson in lessons:
             queries = episode_queries(self.live, lesson.episode)
@@ -174,14 +177,31 @@ class Trainee:
                 with torch.no_grad():
                     routing: Routing = self.router(lesson.encoded.statistics, self.descriptors, losses)
                 residual = None
-                if experts and self.layout:
-                    residual = self.live.numbering.residual(experts.residual(used(routing.experts), self.layout))
+                if bank and placed:
+                    mix = ExpertMix(bank.digest, tuple(used(routing.experts).tolist()))
+                    residual = self.live.numbering.residual(placed.vector(bank.gates(mix)))
                 self.live.compose(as_mixture(self.live, routing.weights, self.sources), residual)
                 read = self.live.read(queries)
                 figures = [float(queries.losses(read).mean()), queries.accuracy(read)]
                 sums[row] += torch.tensor(figures, dtype=torch.float64)
         (loss, accuracy), (told_loss, told_accuracy) = (sums / len(lessons)).tolist()
         return Validation(step, loss, told_loss, accuracy, told_accuracy)
+
+    def bank(self) -> Bank | None:
+        """The experts as they are now, made discrete."""
+        if self.experts is None:
+            return None
+        library, settings = self.live.library, self.settings.router
+        values, masks = self.experts.fixed(self.settings.expert_share)
+        return Bank(
+            values,
+            masks,
+            settings.units,
+            settings.rank,
+            base=library.manifest.digests[library.manifest.base],
+            partition=library.partition.digest,
+            tensors=tuple(self.live.numbering.tensors),
+        )
 
     def finish(self, record: Mapping[str, Any]) -> TrainedRouter:
         """The router as it is now, ready for use.
@@ -193,7 +213,7 @@ class Trainee:
         digests = {name: manifest.digests[name] for name in self.sources}
         return TrainedRouter(
             router=self.router.requires_grad_(False),
-            experts=self.experts.fixed(self.settings.expert_share) if self.experts else None,
+            bank=self.bank(),
             probe=self.probe,
             statistics=tuple(self.statistics),
             descriptors=dict(zip(digests.values(), self.raw, strict=True)),

@@ -1,0 +1,111 @@
+"""What a recipe may say of itself beside what it is made of; each record is checked when it is read."""
+
+import math
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from smatter.files.fields import Digest, FileName, Name, TensorName
+
+Words = Annotated[str, StringConstraints(max_length=1_000)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Origin(_Record):
+    """How a recipe came about.
+
+    Args:
+        method: by which it was fitted.
+        task: digest of the examples.
+        loss: of the task's model on them, leave-one-out.
+    """
+
+    method: Name
+    task: Digest
+    loss: float | None = Field(default=None, allow_inf_nan=False)
+
+
+class Pins(_Record):
+    """Digests that bind a recipe to all that its result depends on.
+
+    Args:
+        files: of the base's configuration, tokenizer and preprocessor, by name.
+        tensors: of the recipe's own tensors.
+        result: of the composed network's contents.
+    """
+
+    files: dict[FileName, Digest] = {}
+    tensors: Digest | None = None
+    result: Digest | None = None
+
+
+class Member(_Record):
+    """One of several networks whose predictions are averaged.
+
+    Args:
+        weight: of its predictions.
+        mixture: weights of the sources.
+        branch: the first module in which it differs from the others; the whole network by default.
+    """
+
+    weight: Share
+    mixture: dict[Name, Share] = Field(min_length=1)
+    branch: TensorName | None = None
+
+    @model_validator(mode="after")
+    def _on_simplex(self) -> Self:
+        if not math.isclose(sum(self.mixture.values()), 1, abs_tol=1e-6):
+            raise ValueError("the weights of its sources do not sum to one")
+        return self
+
+
+class Decision(_Record):
+    """Whether a task was routed or the safe source taken, and why.
+
+    Args:
+        outcome: which.
+        score: how uncertain the routing was.
+        reason: for people.
+    """
+
+    outcome: Literal["routed", "abstained"]
+    score: float = Field(allow_inf_nan=False)
+    reason: Words = ""
+
+
+class TimeBudget(_Record):
+    """What a task's model was made to fit.
+
+    Args:
+        value: how long.
+        unit: milliseconds of one forward pass, or until the first prediction.
+        quantile: of the times that must not be longer.
+        profile: digest of the device's profile.
+    """
+
+    value: float = Field(gt=0, allow_inf_nan=False)
+    unit: Literal["ms forward", "ms to first prediction"]
+    quantile: Share
+    profile: Digest
+
+
+class Notes(_Record):
+    """All that a recipe says of itself.
+
+    Args:
+        origin: how it came about.
+        pins: what it is bound to.
+        members: networks whose predictions are averaged, instead of its one mixture.
+        decision: whether the task was routed.
+        budget: what it was made to fit.
+    """
+
+    origin: Origin | None = None
+    pins: Pins | None = None
+    members: tuple[Member, ...] = Field(default=(), max_length=1_000)
+    decision: Decision | None = None
+    budget: TimeBudget | None = None

@@ -1,0 +1,91 @@
+"""A task's model: a network with the weights of a recipe, and the recipe's head, which names classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from smatter.backbones.classifier import Classifier
+from smatter.backbones.heads import Head
+from smatter.backbones.network import CHUNK, Inputs
+from smatter.compose.recipe import Recipe
+from smatter.errors import InvalidRecipe, InvalidSupport
+from smatter.library.banks import router_bank
+from smatter.library.library import Library, open_library
+from smatter.library.recipes import read_recipe
+from smatter.live.mixture import Resident
+from smatter.live.predictions import Predictions
+from smatter.tasks.support import check_inputs, gather
+
+
+class TaskModel:
+    """What a recipe predicts.
+
+    Args:
+        resident: the network; it has the recipe's weights, and must keep them.
+        recipe: with a head.
+    """
+
+    def __init__(self, resident: Resident, recipe: Recipe) -> None:
+        if recipe.head is None:
+            raise InvalidRecipe("the recipe has no head, so it names no classes: make one with `smatter adapt -o`")
+        self.recipe, self.head, self._resident = recipe, recipe.head, resident
+        if self.head.kind == "linear":
+            library = resident.library
+            self._classifier = Classifier(resident.network, library.specs, self.head.class_names)
+            self._classifier.use(library.compose(recipe).tensors())
+        else:
+            self.head.check_fits(resident.network.n_features)
+            self._coefficients = Head.of(self.head)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes, in the order of predictions."""
+        return self.head.class_names
+
+    @property
+    def takes_images(self) -> bool:
+        """Whether it takes pictures; else it takes texts."""
+        return self._resident.network.takes_images
+
+    def predict(self, inputs: Sequence[Any] | Tensor) -> Predictions:
+        """Name the class of each input: pictures (or their paths), texts, or a prepared tensor."""
+        if isinstance(inputs, str):
+            raise InvalidSupport("one text is not a list of texts: put it in brackets")
+        values, kind = gather(inputs)
+        if not len(values):
+            return Predictions(self.class_names, torch.zeros(0, len(self.class_names)))
+        if kind == "texts" and self.takes_images and not isinstance(values, Tensor):
+            values, kind = tuple(Path(path) for path in values), "images"  # what else could a text be here
+        check_inputs(values, kind)
+        parts = (values[start : start + CHUNK] for start in range(0, len(values), CHUNK))
+        return Predictions.of(torch.cat([self.logits(self._resident.prepare(part, kind)) for part in parts]), self.head)
+
+    def logits(self, inputs: Inputs) -> Tensor:
+        """Scores of the head's rows for each prepared input, (n, n_classes)."""
+        if self.head.kind == "linear":
+            return self._classifier.logits(inputs)
+        return self._coefficients.logits(self._resident.features(inputs))
+
+
+def open_task(
+    recipe: Recipe | str | Path, library: Library | str | Path, router: str | Path | None = None
+) -> TaskModel:
+    """A recipe as a model that predicts.
+
+    Args:
+        recipe: the task, or its file.
+        library: the sources, or the library's folder.
+        router: folder of the router whose experts the recipe opens, where the library does not have them.
+    """
+    recipe = recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
+    library = library if isinstance(library, Library) else open_library(library)
+    if recipe.head is None:
+        raise InvalidRecipe("the recipe has no head, so it names no classes: make one with `smatter adapt -o`")
+    if router is not None:
+        library.lend(router_bank(router))
+    return TaskModel(Resident(library, what=recipe), recipe)

@@ -1,0 +1,67 @@
+"""Classes of inputs, as a head names them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from smatter.compose.head import ClassHead
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The class of one input.
+
+    Args:
+        class_names: names of the classes.
+        probabilities: of each, (n_classes,); the softmax of the head's scores, not calibrated.
+    """
+
+    class_names: tuple[str, ...]
+    probabilities: Tensor
+
+    @property
+    def name(self) -> str:
+        """The most probable class."""
+        return self.class_names[int(self.probabilities.argmax())]
+
+    def top(self, n_classes: int) -> tuple[tuple[str, float], ...]:
+        """The most probable classes with their probabilities, best first; the earlier of equals first."""
+        order = self.probabilities.argsort(descending=True, stable=True)[:n_classes].tolist()
+        return tuple((self.class_names[index], float(self.probabilities[index])) for index in order)
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Classes of some inputs of one task.
+
+    Args:
+        class_names: names of the classes, one per column.
+        probabilities: (n_inputs, n_classes); the softmax of the head's scores, not calibrated.
+    """
+
+    class_names: tuple[str, ...]
+    probabilities: Tensor
+
+    @classmethod
+    def of(cls, logits: Tensor, head: ClassHead) -> Predictions:
+        """From the scores of the head's rows, (n_inputs, n_classes)."""
+        # The rows have an order of their own, in which no sum depends on the order that somebody gave the classes.
+        probabilities = (logits / head.temperature).softmax(dim=1)
+        return cls(head.class_names, probabilities[:, list(head.classes.values())])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The most probable class of each input."""
+        return tuple(self.class_names[index] for index in self.probabilities.argmax(dim=1).tolist())
+
+    def __len__(self) -> int:
+        return len(self.probabilities)
+
+    def __getitem__(self, index: int) -> Prediction:
+        return Prediction(self.class_names, self.probabilities[index])
+
+    def __iter__(self) -> Iterator[Prediction]:
+        return (self[index] for index in range(len(self)))
