@@ -17,11 +17,12 @@ from smatter.backbones.heads import HEADS
 from smatter.cache import Cache
 from smatter.compose.head import ClassHead
 from smatter.compose.mixture import Mixture
+from smatter.compose.recipe import Recipe
 from smatter.compose.records import Notes, Origin
 from smatter.errors import InvalidSettings
 from smatter.library.diagnostics import Diagnostics, diagnose
 from smatter.library.library import Library, open_library
-from smatter.library.recipes import write_recipe
+from smatter.library.recipes import read_recipe, write_recipe
 from smatter.live.mixture import LiveMixture
 from smatter.live.model import TaskModel
 from smatter.live.objectives import LeaveOneOut
@@ -81,7 +82,40 @@ def adapt(
         fit = way(live, task, settings, progress)
         if known:
             known.put(fit)
-    return Adapted(live, task, fit, head=head, class_names=support.class_names, method=name)
+    origin = Origin(method=name, settings=way.tell(settings))
+    return Adapted(live, task, fit, head=head, class_names=support.class_names, origin=origin)
+
+
+def refit(
+    library: Library | str | Path,
+    support: Support | str | Path,
+    recipe: Recipe | str | Path,
+    method: str | None = None,
+    settings: Any = None,
+    *,
+    router: TrainedRouter | str | Path | None = None,
+    head: HeadName | None = None,
+    progress: Progress = silent,
+) -> Adapted:
+    """Fit a task again, on the sources that the library has now, as its recipe was: method, residual and head alike.
+
+    Args:
+        library: an open library or its folder.
+        support: labelled examples, or where they are.
+        recipe: the task so far, or its file; `recipe.lost_in` tells which of its sources are gone.
+        method: another way than the recipe's.
+        settings: of that method.
+        router: for methods that ask one.
+        head: another than the recipe's.
+        progress: told shares of the work.
+    """
+    recipe = recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
+    library = library if isinstance(library, Library) else open_library(library)
+    if method is None:
+        method, like = methods.as_before(recipe, router is not None)
+        settings = settings or like
+    kind = head or (recipe.head.kind if recipe.head else "prototype")
+    return adapt(library, support, method, settings, router=router, head=kind, progress=progress)
 
 
 def solve_task(
@@ -107,7 +141,7 @@ class Adapted:
         fit: what was found.
         head: how classes are told apart.
         class_names: the classes in the order that predictions have; the task's own by default.
-        method: by which the fit was found, for people.
+        origin: by which method the fit was found.
     """
 
     def __init__(
@@ -117,9 +151,9 @@ class Adapted:
         fit: Fit,
         head: HeadName = "prototype",
         class_names: Sequence[str] | None = None,
-        method: str = "",
+        origin: Origin | None = None,
     ) -> None:
-        self.fit, self.head, self.method = fit, head, method
+        self.fit, self.head, self.origin = fit, head, origin
         self._live, self._task = live, task
         bare = fit.recipe(live.library)
         live.compose(bare)
@@ -131,11 +165,13 @@ class Adapted:
             rows = {name: task.class_names.index(name) for name in names}
             length = float(self._read.norm(dim=-1).mean())
             told = task.objective.fit_head(self._read, HEADS[head]).record(head, rows, length)
-        loss = self.loss if math.isfinite(self.loss) else None
-        notes = Notes(origin=Origin(method=method, task=task.digest, loss=loss)) if method else Notes()
-        whole = replace(bare, head=told, notes=notes)
-        self._model = TaskModel(live, whole)
-        self.recipe = bare if fit.is_private else whole
+        if origin is not None:
+            bare = replace(bare, notes=Notes(origin=origin))
+            if not fit.is_private:
+                facts = {"task": task.digest, "loss": self.loss if math.isfinite(self.loss) else None}
+                bare = replace(bare, notes=Notes(origin=origin.model_copy(update=facts)))
+        self._model = TaskModel(live, replace(bare, head=told))
+        self.recipe = bare if fit.is_private else self._model.recipe
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -148,9 +184,20 @@ class Adapted:
         return self._live.library.names
 
     @property
+    def digests(self) -> dict[str, str]:
+        """Content digest of each source of the library."""
+        return self._live.library.manifest.digests
+
+    @property
     def mixture(self) -> Mixture:
         """The weights of the sources."""
         return self.recipe.mixture
+
+    @property
+    def needs_router(self) -> bool:
+        """Whether the recipe opens experts that the library does not keep."""
+        experts, kept = self.recipe.experts, {entry.digest for entry in self._live.library.manifest.experts}
+        return experts is not None and not experts.is_idle and experts.bank not in kept
 
     @cached_property
     def n_corrected(self) -> int:
@@ -186,9 +233,14 @@ class Adapted:
         """Name the class of each input: pictures (or their paths), texts, or a prepared tensor."""
         return self._model.predict(inputs)
 
-    def save(self, path: str | Path) -> None:
-        """Write the recipe; an existing file is replaced in one step."""
-        write_recipe(path, self.recipe)
+    def save(self, path: str | Path, self_contained: bool = False) -> None:
+        """Write the recipe; an existing file is replaced in one step.
+
+        Args:
+            path: of the file.
+            self_contained: expand experts, so that the recipe needs no bank.
+        """
+        write_recipe(path, self._live.library.self_contained(self.recipe) if self_contained else self.recipe)
 
     def to_dict(self) -> dict[str, Any]:
         """All that is known of it, for machines; of private weights nothing but these."""
@@ -199,7 +251,7 @@ class Adapted:
             finite = (loss if math.isfinite(loss) else None for loss in evidence.losses)
             losses = dict(zip(evidence.sources, finite, strict=True))
         data: dict[str, Any] = {
-            "method": self.method,
+            "method": self.origin.method if self.origin else "",
             "classes": list(self.class_names),
             "weights": dict.fromkeys(self._live.library.names, 0.0) | mixture.mean_weights,
             "losses": losses,
@@ -214,6 +266,8 @@ class Adapted:
             "path": [list(row) for row in fit.trace.path],
             "advice": list(fit.trace.endings),
             "notes": list(fit.notes),
+            "is_private": fit.is_private,
+            "needs_router": self.needs_router,
             "passes": asdict(fit.passes),
             "seconds": fit.seconds,
         }

@@ -7,15 +7,25 @@ import typer
 
 from smatter import methods
 from smatter.cli.output import Json, check_new_file, check_page, human_size, pairs, print_table, progress_bar, show
+from smatter.cli.refit import recipe_to_refit, share_out, tell_loss, what_is_lost
 from smatter.errors import InvalidSettings, NotFound
 
 if TYPE_CHECKING:
+    from smatter.compose.recipe import Recipe
     from smatter.library.diagnostics import Diagnostics
     from smatter.pipeline import Adapted
 
 Folder = Annotated[Path, typer.Argument(metavar="LIB", help="The library's folder.", show_default=False)]
 Support = Annotated[
     Path,
+    typer.Argument(
+        metavar="SUPPORT",
+        help="Labelled examples: a folder of class folders with images, or a .csv or .jsonl file of text and label.",
+        show_default=False,
+    ),
+]
+OldSupport = Annotated[
+    Path | None,
     typer.Argument(
         metavar="SUPPORT",
         help="Labelled examples: a folder of class folders with images, or a .csv or .jsonl file of text and label.",
@@ -53,8 +63,20 @@ MaxSources = Annotated[
     int | None, typer.Option(metavar="K", min=1, help="The most sources with weight: those that explain best.")
 ]
 Head = Annotated[
-    Literal["prototype", "ridge", "logistic", "linear"],
-    typer.Option("--head", help="How classes are told apart; linear is the checkpoints' own classifier."),
+    Literal["prototype", "ridge", "logistic", "linear"] | None,
+    typer.Option(
+        "--head", help="How classes are told apart [prototype]; linear is the checkpoints' own.", show_default=False
+    ),
+]
+Refit = Annotated[
+    Path | None,
+    typer.Option("--refit", metavar="RECIPE", help="Fit a task again, as this recipe was, on the sources of today."),
+]
+Renormalise = Annotated[
+    bool, typer.Option("--renormalise", help="With --refit and no SUPPORT: share out the weight of lost sources.")
+]
+SelfContained = Annotated[
+    bool, typer.Option("--self-contained", help="Expand experts in the recipe: larger, and it needs no router.")
 ]
 CacheFolder = Annotated[
     Path | None, typer.Option(metavar="FOLDER", help="Keep the result there, and find it again for the same task.")
@@ -78,29 +100,36 @@ NSteps = Annotated[
 
 def adapt(
     folder: Folder,
-    support: Support,
+    support: OldSupport = None,
     output: Output = None,
     method: Way = None,
     router: Router = None,
     told: Told = None,
-    head: Head = "prototype",
+    head: Head = None,
     cache: CacheFolder = None,
+    refit: Refit = None,
+    renormalise: Renormalise = False,
+    self_contained: SelfContained = False,
     diagnostics: Diagnosed = False,
     report: Page = None,
     replace: Replace = False,
     as_json: Json = False,
 ) -> None:
     """Weigh the sources for a few labelled examples: by a trained router, by evidence, or by any other method."""
-    name = method or ("evidence" if router is None else "router")
-    way = methods.find(name)
-    settings = way.read_settings(pairs(told, "--set")) if told else None
-    if router is None:
-        way.with_router(settings, None)  # refuses a method that needs one
-    elif not router.is_dir():
-        raise NotFound(f"{router} is no folder; give the router's, which `smatter train` wrote")
+    old = recipe_to_refit(refit, support, renormalise)
+    if old is not None and renormalise:
+        share_out(folder, old, output, replace, as_json)
+        return
+    assert support is not None
+    name, settings = _way(method, told, router, old)
     _check_places(name, output, report, replace)
-    adapted = _adapted(folder, support, name, settings, router=router, head=head, cache=cache)
-    _finish(folder, adapted, output, report=report, diagnostics=diagnostics, as_json=as_json)
+    kind = head or (old.head.kind if old and old.head else "prototype")
+    adapted = _adapted(folder, support, name, settings, router=router, head=kind, cache=cache)
+    more = {"router": router and str(router)} | ({"refit": what_is_lost(adapted, old)} if old else {})
+    _finish(
+        folder, adapted, output, report=report, diagnostics=diagnostics, as_json=as_json,
+        self_contained=self_contained, **more,
+    )  # fmt: skip
 
 
 def solve(
@@ -113,7 +142,7 @@ def solve(
     modules: NModules = None,
     steps: NSteps = 10,
     temperature: Temperature = None,
-    head: Head = "prototype",
+    head: Head = None,
     diagnostics: Diagnosed = False,
     report: Page = None,
     replace: Replace = False,
@@ -132,8 +161,24 @@ def solve(
         n_residual_steps=steps,
     )
     _check_places("solver", output, report, replace)
-    adapted = _adapted(folder, support, "solver", settings, head=head)
+    adapted = _adapted(folder, support, "solver", settings, head=head or "prototype")
     _finish(folder, adapted, output, report=report, diagnostics=diagnostics, as_json=as_json)
+
+
+def _way(method: str | None, told: list[str] | None, router: Path | None, old: "Recipe | None") -> tuple[str, Any]:
+    """The method and its settings: as asked for, or as a recipe was found, or the default."""
+    if router is not None and not router.is_dir():
+        raise NotFound(f"{router} is no folder; give the router's, which `smatter train` wrote")
+    if old is not None and method is None:
+        name, settings = methods.as_before(old, router is not None)
+        if told:
+            settings = methods.find(name).read_settings(pairs(told, "--set"))
+    else:
+        name = method or ("evidence" if router is None else "router")
+        settings = methods.find(name).read_settings(pairs(told, "--set")) if told else None
+    if router is None:
+        methods.find(name).with_router(settings, None)  # refuses a method that needs one
+    return name, settings
 
 
 def list_methods(as_json: Json = False) -> None:
@@ -185,17 +230,26 @@ def _adapted(folder: Path, support: Path, method: str, settings: Any, **options:
 
 
 def _finish(
-    folder: Path, adapted: "Adapted", output: Path | None, report: Path | None, diagnostics: bool, as_json: bool
+    folder: Path,
+    adapted: "Adapted",
+    output: Path | None,
+    *,
+    report: Path | None,
+    diagnostics: bool,
+    as_json: bool,
+    self_contained: bool = False,
+    **more: Any,
 ) -> None:
     """Write what was asked for, and print the rest."""
     if output is not None:
-        adapted.save(output)
+        adapted.save(output, self_contained)
+        more["needs_router"] = adapted.needs_router and not self_contained
     if report is not None:
         from smatter.files.writing import write_file
         from smatter.report.adapted import adapted_page
 
         write_file(report, adapted_page(adapted, f"A mixture of the sources of {folder.resolve().name}").encode())
-    data = adapted.to_dict() | {"output": output and str(output), "report": report and str(report)}
+    data = adapted.to_dict() | {"output": output and str(output), "report": report and str(report)} | more
     found = adapted.diagnostics if diagnostics else None
     if found:
         data["diagnostics"] = vars(found)
@@ -230,6 +284,8 @@ def _tell(data: dict[str, Any], folder: Path, found: "Diagnostics | None") -> No
         seen = ", though the fit has: expect less on others" if len(path) > 1 or "weights_per_module" in data else ""
         share = f"{data['held_out_accuracy']:.0%}"
         print(f"the {data['head']} head recognises {share} of examples that it has not seen{seen}")
+    if "refit" in data:
+        tell_loss(data["refit"])
     _tell_places(data, folder)
 
 
@@ -238,8 +294,12 @@ def _tell_places(data: dict[str, Any], folder: Path) -> None:
     if data["report"]:
         print(f"wrote {data['report']}; open it in a browser")
     if data["output"]:
-        print(f"wrote {data['output']} ({human_size(Path(data['output']).stat().st_size)}); to build the model:")
-        print(f"  smatter compose {folder} --recipe {data['output']} -o OUT")
+        size = human_size(Path(data["output"]).stat().st_size)
+        needs = f" --router {data['router']}" if data["needs_router"] else ""
+        print(f"wrote {data['output']} ({size}); to use it:")
+        if not data["is_private"]:
+            print(f"  smatter predict {data['output']} INPUTS --library {folder}{needs}")
+        print(f"  smatter compose {folder} --recipe {data['output']}{needs} -o OUT")
     else:
         print("no recipe was written; give -o RECIPE to keep this")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from smatter.cli.output import Json, human_size, progress_bar, show
-from smatter.errors import AlreadyExists, InvalidWeights
+from smatter.errors import AlreadyExists, InvalidSettings, InvalidWeights
 
 if TYPE_CHECKING:
     from smatter.compose.mixture import Mixture
@@ -37,6 +37,12 @@ Output = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="OUT", help="Where to; without it the plan is printed.")
 ]
 As = Annotated[Product, typer.Option("--as", help="Write a Hugging Face folder, a recipe file, or a mergekit YAML.")]
+Router = Annotated[
+    Path | None, typer.Option(metavar="ROUTER", help="The router whose experts the recipe opens, if LIB lacks them.")
+]
+SelfContained = Annotated[
+    bool, typer.Option("--self-contained", help="With --as recipe: expand experts; larger, and it needs no router.")
+]
 Threads = Annotated[int, typer.Option(min=1, max=256, help="Workers; the result does not depend on it.")]
 Replace = Annotated[bool, typer.Option("--replace", help="Exchange an existing OUT folder in one step.")]
 
@@ -49,15 +55,22 @@ def compose(
     recipe: RecipeFile = None,
     output: Output = None,
     product: As = "folder",
+    router: Router = None,
+    self_contained: SelfContained = False,
     threads: Threads = 1,
     replace: Replace = False,
     as_json: Json = False,
 ) -> None:
     """Mix the sources of a library into one checkpoint."""
+    from smatter.library.banks import router_bank
     from smatter.library.library import open_library
 
     library = open_library(folder)
     what = _what(library, weights, task_arithmetic, scale, recipe)
+    if router is not None:
+        library.lend(router_bank(router))
+    if self_contained:
+        what = _expanded(library, what, product)
     plan = library.plan(what)
     if output is not None and product != "folder":
         _check_output(output, product)
@@ -91,6 +104,14 @@ def _write(
         from smatter.library.mergekit import write_merge
 
         write_file(output, write_merge(library, what).encode())
+
+
+def _expanded(library: "Library", what: "Mixture | Recipe", product: Product) -> "Recipe":
+    from smatter.compose.mixture import Mixture
+
+    if isinstance(what, Mixture) or product != "recipe":
+        raise InvalidSettings("--self-contained expands the experts of a recipe: say --recipe FILE --as recipe")
+    return library.self_contained(what)
 
 
 def _check_output(output: Path, product: Product) -> None:

@@ -1,4 +1,4 @@
-"""`smatter library init|add|remove|list|check`."""
+"""`smatter library init|add|remove|experts|safe|list|check`."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -83,6 +83,20 @@ def remove(
 
 
 @app.command()
+def experts(
+    folder: Folder,
+    router: Annotated[Path, typer.Argument(metavar="ROUTER", help="A router that `smatter train` wrote.")],
+    as_json: Json = False,
+) -> None:
+    """Keep a copy of a router's experts, so that recipes that open them need the router no more."""
+    from smatter.library.edit import add_experts
+
+    _, digest = add_experts(folder, router)
+    data = {"library": str(folder), "experts": digest}
+    show(data, as_json, lambda: print(f"{folder} holds the experts {digest[:12]} of {router}"))
+
+
+@app.command()
 def safe(
     folder: Folder,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The source's name.")],
@@ -123,6 +137,8 @@ def list_(
             for source in manifest.sources
         ]
         print_table(["source", "form", "parameters", "on disk", "error", "contents", "path"], rows)
+        for bank in manifest.experts:
+            print(f"experts {bank.digest[:12]} of router {bank.router}, {human_size(bank.size)}")
         if modules:
             for module, tensors in manifest.modules.items():
                 print(f"{module}: {', '.join(tensors)}")
@@ -156,6 +172,8 @@ def check(folder: Folder, as_json: Json = False) -> int:
             ]
             print_table(["source", "cosine to base", "lowest", "in module"], rows)
             print(f"{report.n_distinct} of {len(similarity.names)} sources are distinct")
+        for bank in report.experts:
+            print(f"experts {bank.digest[:12]} of router {bank.router}")
         print("fit to mix" if report.ok else "not fit to mix")
 
     show(report.to_dict(), as_json, text)

@@ -1,7 +1,7 @@
 """A recipe: what rebuilds a task's model bit for bit wherever the library is, and names the classes of new inputs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from smatter.compose.experts import ExpertMix
 from smatter.compose.head import ClassHead
@@ -48,31 +48,65 @@ class Recipe:
             if getattr(self.notes, name):
                 raise InvalidRecipe(f"the recipe has {name}, which this version cannot honour: use a later Smatter")
 
+    def lost_in(self, digests: Mapping[str, str]) -> dict[str, float]:
+        """Sources with weight that a library does not hold, and the share of the weight that each carries.
+
+        Args:
+            digests: content digest of each source of that library.
+        """
+        found = self._found(digests)
+        return {
+            name: sum(row[column] for row in self.mixture.rows) / len(self.mixture.rows)
+            for column, name in enumerate(self.mixture.sources)
+            if name in self.mixture.active_sources and column not in found
+        }
+
     def mixture_in(self, digests: Mapping[str, str]) -> Mixture:
         """The mixture in the names of a library, its sources found by content.
 
         Args:
             digests: content digest of each source of that library.
         """
+        for name, share in self.lost_in(digests).items():
+            what = "is not in this library, only"
+            if name in digests:
+                what = "has other contents in this library than"
+            if self.digests[name] in digests.values():
+                what = "has the same contents as another one, which this library holds only once; it is apart"
+            raise InvalidRecipe(
+                f"source {name!r} {what} in the recipe, where it carries {share:.1%} of the weight: restore it, or fit "
+                "again without it with `smatter adapt --refit`"
+            )
+        found = self._found(digests)
+        rows = tuple(tuple(row[column] for column in found) for row in self.mixture.rows)
+        return Mixture(tuple(found.values()), rows, self.mixture.modules, self.mixture.rule)
+
+    def renormalised(self, digests: Mapping[str, str]) -> "Recipe":
+        """The recipe on the sources that a library holds, their weights divided by what is left of the sum.
+
+        Nobody knows how good it is: the examples would tell.
+        """
+        mixture, found = self.mixture, self._found(digests)
+        if mixture.rule != "simplex":
+            raise InvalidRecipe("coefficients of task arithmetic have no sum to keep: fit again with examples")
+        rows = [[row[column] for column in found] for row in mixture.rows]
+        if not all(sum(row) > 0 for row in rows):
+            raise InvalidRecipe("none of the sources that carry its weight are left: fit again with examples")
+        scaled = tuple(tuple(weight / sum(row) for weight in row) for row in rows)
+        origin = self.notes.origin and self.notes.origin.model_copy(update={"loss": None})
+        return replace(
+            self,
+            mixture=Mixture(tuple(found.values()), scaled, mixture.modules),
+            digests={name: digests[name] for name in found.values()},
+            notes=self.notes.model_copy(update={"origin": origin, "pins": None}),
+        )
+
+    def _found(self, digests: Mapping[str, str]) -> dict[int, str]:
+        """The name in a library of each column of the mixture that has one there."""
         found: dict[int, str] = {}
         for column, name in enumerate(self.mixture.sources):
             candidates = [other for other, digest in digests.items() if digest == self.digests[name]]
             unused = [other for other in candidates if other not in found.values()]
-            if name in unused or unused:
+            if unused:
                 found[column] = name if name in unused else unused[0]
-            elif name in self.mixture.active_sources:
-                raise self._lost(column, name, name in digests, bool(candidates))
-        rows = tuple(tuple(row[column] for column in found) for row in self.mixture.rows)
-        return Mixture(tuple(found.values()), rows, self.mixture.modules, self.mixture.rule)
-
-    def _lost(self, column: int, name: str, changed: bool, taken: bool) -> InvalidRecipe:
-        share = sum(row[column] for row in self.mixture.rows) / len(self.mixture.rows)
-        what = "is not in this library, only"
-        if changed:
-            what = "has other contents in this library than"
-        if taken:
-            what = "has the same contents as another one, which this library holds only once; it is apart"
-        return InvalidRecipe(
-            f"source {name!r} {what} in the recipe, where it carries {share:.1%} of the weight: restore it, or fit a "
-            "new recipe without it"
-        )
+        return found

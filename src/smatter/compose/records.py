@@ -20,12 +20,14 @@ class Origin(_Record):
 
     Args:
         method: by which it was fitted.
-        task: digest of the examples.
+        settings: of the method, those that are not its defaults, as texts.
+        task: digest of the examples; none of private ones, which it would tell whoever guesses them.
         loss: of the task's model on them, leave-one-out.
     """
 
     method: Name
-    task: Digest
+    settings: dict[Name, Words] = Field(default={}, max_length=100)
+    task: Digest | None = None
     loss: float | None = Field(default=None, allow_inf_nan=False)
 
 

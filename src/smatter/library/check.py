@@ -12,6 +12,7 @@ from smatter.library.checkpoint import Checkpoint
 from smatter.library.compare import Finding, compare
 from smatter.library.contents import content_digest
 from smatter.library.library import Library
+from smatter.library.manifest import BankEntry
 from smatter.library.similarity import NEAR_DUPLICATE, SAME_BASIN, Similarity, measure
 from smatter.records import Progress, silent
 
@@ -22,6 +23,7 @@ class Report:
 
     findings: tuple[Finding, ...]
     similarity: Similarity | None
+    experts: tuple[BankEntry, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -41,6 +43,7 @@ class Report:
             "findings": [vars(finding) for finding in self.findings],
             "n_sources": len(similarity.names) if similarity else None,
             "n_distinct": self.n_distinct,
+            "experts": [entry.model_dump() for entry in self.experts],
             "clusters": [list(cluster) for cluster in similarity.clusters] if similarity else None,
             "cosine_to_base": {
                 name: {
@@ -66,11 +69,23 @@ def check_library(library: Library, progress: Progress = silent) -> Report:
             findings.append(Finding("error", "files", name, str(error)))
             if name == library.manifest.base:
                 break
+    findings += _check_banks(library)
     if any(finding.severity == "error" for finding in findings):
-        return Report(tuple(findings), None)
+        return Report(tuple(findings), None, library.manifest.experts)
     names = (library.manifest.base, *(name for name in library.names if name != library.manifest.base))
     similarity = measure(library, names, library.specs, library.partition, progress)
-    return Report((*findings, *relations(similarity)), similarity)
+    return Report((*findings, *relations(similarity)), similarity, library.manifest.experts)
+
+
+def _check_banks(library: Library) -> list[Finding]:
+    findings = []
+    for entry in library.manifest.experts:
+        try:
+            library.bank(entry.digest)
+        except SmatterError as error:
+            remedy = "copy it again with `smatter library experts`"
+            findings.append(Finding("error", "experts", entry.router, f"bank {entry.digest[:12]}: {error}; {remedy}"))
+    return findings
 
 
 def _check_source(library: Library, name: str, progress: Progress) -> list[Finding]:

@@ -12,14 +12,16 @@ from smatter.backbones.modules import partition
 from smatter.errors import AlreadyExists, IncompatibleSource, InvalidManifest, NotFound, UnsafeFile
 from smatter.files.hashing import file_digest
 from smatter.files.writing import new_folder, write_file
+from smatter.library.banks import BANK, read_bank, router_bank
 from smatter.library.check import differing_buffers, relations
 from smatter.library.checkpoint import SIDE_FILES, Checkpoint, open_checkpoint
 from smatter.library.compare import Finding, compare
 from smatter.library.contents import content_digest
-from smatter.library.library import Library, open_library
+from smatter.library.library import EXPERTS, Library, bank_file, open_library
 from smatter.library.manifest import (
     MANIFEST,
     MAX_SOURCES,
+    BankEntry,
     FileEntry,
     FormName,
     Manifest,
@@ -155,6 +157,32 @@ def remove_source(folder: str | Path, name: str) -> Library:
         write_file(folder / MANIFEST, manifest.to_json())
         _discard(folder, entry)
     return Library(folder, manifest)
+
+
+def add_experts(folder: str | Path, router: str | Path) -> tuple[Library, str]:
+    """Copy a router's bank of experts into the library, so that recipes need the router no more; returns its digest.
+
+    Args:
+        folder: the library's folder.
+        router: the router's folder.
+    """
+    folder, bank = Path(folder), router_bank(router)
+    with _locked(folder):
+        library = open_library(folder)
+        library.lend(bank)
+        library.bank(bank.digest)  # refuses experts of another network
+        path = folder / EXPERTS / bank_file(bank.digest)
+        if path.parent.is_symlink():
+            raise UnsafeFile(f"{path.parent} is a link; make it a folder of the library's own")
+        data = (Path(router) / BANK).read_bytes()
+        entry = BankEntry(digest=bank.digest, size=len(data), router=Path(router).resolve().name[:255])
+        others = [each for each in library.manifest.experts if each.digest != bank.digest]
+        manifest = _changed(library, experts=[each.model_dump() for each in (*others, entry)])
+        with _kept_if_filled(path.parent):
+            write_file(path, data)
+            read_bank(path, bank.digest)
+            write_file(folder / MANIFEST, manifest.to_json())
+    return Library(folder, manifest), bank.digest
 
 
 def mark_safe(folder: str | Path, name: str) -> Library:

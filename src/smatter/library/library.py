@@ -1,6 +1,7 @@
 """An open library: its manifest, and blocks of its sources whatever form they are stored in."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -206,6 +207,10 @@ class Library:
         elements = {name: each for name, each in residual.elements.items() if name not in inside}
         dense = {name: each for name, each in residual.dense.items() if name not in inside}
         return Residual({**both.elements, **elements}, {**both.dense, **dense})
+
+    def self_contained(self, recipe: Recipe) -> Recipe:
+        """The same recipe with its experts expanded into its residual: it needs no bank, and takes more room."""
+        return replace(recipe, experts=None, residual=self.correction(recipe))
 
     def plan(self, what: Mixture | Recipe, specs: Mapping[str, TensorSpec] | None = None) -> Plan:
         """What composing a mixture or rebuilding a recipe will do, before a source is read.

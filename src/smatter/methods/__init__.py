@@ -198,6 +198,15 @@ class Method(Generic[S]):
                 raise InvalidSettings(f"the method {self.name} has no setting {name!r}{hint}: it has {known}")
         return self.settings(**{name: _parsed(name, value, kinds[name]) for name, value in given.items()})
 
+    def tell(self, settings: S) -> dict[str, str]:
+        """Settings that are not the defaults, as texts that `read_settings` takes."""
+        values = {each.name: (getattr(settings, each.name), each.default) for each in fields(settings)}  # type: ignore[arg-type]
+        return {
+            name: ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            for name, (value, default) in values.items()
+            if name in self._kinds and value != default
+        }
+
     @property
     def _kinds(self) -> dict[str, Any]:
         """The type of each setting but the router, which is an option of its own, of a type that needs torch."""
@@ -223,6 +232,25 @@ def find(name: str) -> Method[Any]:
     if not isinstance(found, Method):
         raise InvalidSettings(f"{home} has no method {name}: decorate a function of this name with @method")
     return found
+
+
+def as_before(recipe: Recipe, has_router: bool) -> tuple[str, Any]:
+    """The method by which a recipe was found, and its settings; where it does not say, what is most like it.
+
+    Args:
+        recipe: a task's.
+        has_router: whether there is one to ask.
+    """
+    origin, told = recipe.notes.origin, dict[str, str]()
+    if origin is not None:
+        name, told = origin.method, dict(origin.settings)
+    elif has_router:
+        name = "router"
+    elif recipe.residual is not None:
+        name, told = "solver", {"n_elements": str(recipe.residual.n_nonzero)}
+    else:
+        name = "evidence"
+    return name, find(name).read_settings(told)
 
 
 def _is_choice(kind: Any) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from smatter.backbones.images import check_image
+from smatter.compose.head import wrong_class_name
 from smatter.errors import InvalidSupport, NotFound
 from smatter.tasks.rows import MAX_CHARACTERS, raw_rows, text_and_label
 
@@ -48,6 +49,8 @@ class Support:
             raise InvalidSupport("there are no examples: give at least one of each of two classes")
         if len(set(self.class_names)) != len(self.class_names):
             raise InvalidSupport("two classes have the same name: rename one")
+        if mistake := wrong_class_name(self.class_names):
+            raise InvalidSupport(f"the examples have {mistake}")
         if len(self.class_names) < 2:
             raise InvalidSupport(f"only one class, {self.class_names[0]!r}: a task needs examples of at least two")
         if set(self.labels) != set(range(len(self.class_names))):
