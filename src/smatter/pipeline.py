@@ -184,6 +184,11 @@ class Adapted:
         return self._live.library.names
 
     @property
+    def method(self) -> str:
+        """By which the fit was found; empty where that is not known."""
+        return self.origin.method if self.origin else ""
+
+    @property
     def digests(self) -> dict[str, str]:
         """Content digest of each source of the library."""
         return self._live.library.manifest.digests
@@ -251,7 +256,7 @@ class Adapted:
             finite = (loss if math.isfinite(loss) else None for loss in evidence.losses)
             losses = dict(zip(evidence.sources, finite, strict=True))
         data: dict[str, Any] = {
-            "method": self.origin.method if self.origin else "",
+            "method": self.method,
             "classes": list(self.class_names),
             "weights": dict.fromkeys(self._live.library.names, 0.0) | mixture.mean_weights,
             "losses": losses,

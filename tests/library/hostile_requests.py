@@ -160,12 +160,12 @@ def recipe_with_a_bad_digest(described: dict[str, Any], _tensors: Tensors) -> No
     described["sources"][1][1] = "xyz"
 
 
-@recipe("'law'", "restore it, or fit a new recipe")
+@recipe("'law'", "restore it, or fit again without it")
 def recipe_of_other_contents(described: dict[str, Any], _tensors: Tensors) -> None:
     described["sources"][1][1] = "0" * 64
 
 
-@recipe("'elsewhere'", "restore it, or fit a new recipe")
+@recipe("'elsewhere'", "restore it, or fit again without it")
 def recipe_of_a_source_that_is_gone(described: dict[str, Any], _tensors: Tensors) -> None:
     described["sources"][1] = ["elsewhere", "0" * 64]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import hostile_files
 import hostile_libraries
+import hostile_recipes  # noqa: F401
 import hostile_requests
 import numpy as np
 import pytest
