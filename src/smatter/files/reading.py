@@ -66,7 +66,8 @@ def read_header(path: Path) -> Header:
             raise UnsafeFile(f"{path} is cut short: it says it has {length} bytes of header in {size}; copy it again")
         if length > MAX_HEADER_BYTES:
             raise UnsafeFile(
-                f"{path} has a header of {length} bytes, above the limit of {MAX_HEADER_BYTES}; save it in shards, or with fewer names"
+                f"{path} has a header of {length} bytes, above the limit of {MAX_HEADER_BYTES}; save it in shards, or "
+                "with fewer names"
             )
         text = file.read(length)
     return parse_header(text, size - 8 - length, path)
@@ -87,7 +88,7 @@ def parse_header(text: bytes, n_data_bytes: int, path: Path) -> Header:
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise UnsafeFile(f"{path} has metadata that does not map strings to strings; save it again")
     if len(entries) > MAX_TENSORS:
-        raise UnsafeFile(f"{path} lists {len(entries)} tensors, above the limit of {MAX_TENSORS}; save it in shards, or with fewer names")
+        raise UnsafeFile(f"{path} lists {len(entries)} tensors, above the limit of {MAX_TENSORS}; save it in shards")
     data_start = 8 + len(text)
     tensors: dict[str, Placed] = {}
     ends: list[tuple[int, int, str]] = []

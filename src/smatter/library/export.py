@@ -1,5 +1,10 @@
-"""An export: a Hugging Face folder that `AutoModel.from_pretrained` loads, with its recipe and a model card."""
+"""An export: a Hugging Face folder that `AutoModel.from_pretrained` loads, with its recipe and a model card.
 
+Where transformers has a classifier that takes the recipe's head, its class for classification loads it with that.
+"""
+
+import dataclasses
+import json
 import shutil
 from pathlib import Path
 
@@ -8,14 +13,15 @@ from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
 from smatter.errors import AlreadyExists
 from smatter.files.writing import check_free, new_folder
+from smatter.library.card import CARD, RECIPE, model_card
 from smatter.library.checkpoint import SIDE_FILES, WEIGHTS
+from smatter.library.export_head import export_head
 from smatter.library.library import Library
 from smatter.library.recipes import write_recipe
 from smatter.library.tensor_file import TensorFile
 from smatter.records import Progress, silent
 
-RECIPE = "recipe.safetensors"
-CARD = "README.md"
+CONFIG = "config.json"
 
 
 def export(
@@ -42,54 +48,21 @@ def export(
         raise AlreadyExists(f"{folder} is not an export of Smatter's, so it is not replaced; choose another name")
     recipe = what if isinstance(what, Recipe) else library.recipe(what)
     plan = library.plan(recipe)
+    head = export_head(recipe.head, library.base.config, plan.specs)
     library.verify((*plan.sources, library.manifest.base))
+    names = head.names if head else {name: name for name in plan.specs}
+    plan = dataclasses.replace(plan, steps=tuple(step for step in plan.steps if step.tensor in names))
+    specs = {names[name]: spec for name, spec in plan.specs.items()} | (dict(head.specs) if head else {})
     with new_folder(folder, replace) as temporary:
-        with TensorFile(temporary / WEIGHTS, plan.specs, {"format": "pt"}) as file:
+        with TensorFile(temporary / WEIGHTS, specs, {"format": "pt"}, names) as file:
             execute(plan, library, file, threads, progress)
+            for name, values in head.arrays.items() if head else ():
+                file.write(name, 0, values)
         for name in SIDE_FILES:
             if name in library.base.files:
                 shutil.copyfile(library.base.folder / name, temporary / name)
+        if head:
+            (temporary / CONFIG).write_text(json.dumps(head.config, indent=2), encoding="utf-8")
         write_recipe(temporary / RECIPE, recipe)
-        (temporary / CARD).write_text(model_card(library, recipe), encoding="utf-8")
+        (temporary / CARD).write_text(model_card(library, recipe, head), encoding="utf-8")
     return folder
-
-
-def model_card(library: Library, recipe: Recipe) -> str:
-    """The text of an export's README.md: what it was made of, and how to make it again."""
-    mixture = recipe.mixture
-    header = ["---", "library_name: transformers", "tags:", "- smatter", "- merge", "---", ""]
-    kind = "on the simplex" if mixture.rule == "simplex" else "off the simplex (task arithmetic)"
-    scope = (
-        f"one set for each of {len(mixture.modules)} modules (means shown)"
-        if mixture.modules
-        else "one for all modules"
-    )
-    lines = [
-        f"# A mixture of {len(mixture.active_sources)} checkpoints",
-        "",
-        f"Composed by Smatter from checkpoints of `{recipe.architecture}`.",
-        f"Weights: {kind}, {scope}.",
-        "",
-        "| source | weight | sha256 of contents |",
-        "|---|---|---|",
-    ]
-    for column, name in enumerate(mixture.sources):
-        mean = sum(row[column] for row in mixture.rows) / len(mixture.rows)
-        lines.append(f"| {name} | {mean:.6g} | `{recipe.digests[name]}` |")
-    correction = library.correction(recipe)
-    corrected = "No residual." if correction is None else (
-        f"Residual: {correction.n_nonzero} corrected parameters in "
-        f"{len(correction.active_modules(library.partition))} of {len(library.partition.modules)} modules."
-    )  # fmt: skip
-    left_out = [f"Left out of the mixture: {', '.join(f'`{p}`' for p in library.manifest.exclude)}.", ""]
-    rebuild = [
-        corrected,
-        "",
-        *(left_out if library.manifest.exclude else []),
-        f"Everything else (configuration, tokenizer) is the base's, `{library.manifest.base}`.",
-        f"`{RECIPE}` rebuilds `{WEIGHTS}` bit for bit where the same sources are:",
-        "",
-        f"    smatter compose LIBRARY --recipe {RECIPE} -o OUT",
-        "",
-    ]
-    return "\n".join([*header, *lines, "", *rebuild])

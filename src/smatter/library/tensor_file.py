@@ -22,10 +22,22 @@ class TensorFile:
     """A safetensors file of known layout, written block by block in any order.
 
     The header comes first and the space is reserved at once, so that a full disk is noticed before any work.
+
+    Args:
+        path: where to; must not exist.
+        specs: what it will hold, in this order.
+        metadata: for its header.
+        names: tensors of a plan that have another name here.
     """
 
-    def __init__(self, path: Path, specs: Mapping[str, TensorSpec], metadata: dict[str, str]) -> None:
-        self._scratch = threading.local()
+    def __init__(
+        self,
+        path: Path,
+        specs: Mapping[str, TensorSpec],
+        metadata: dict[str, str],
+        names: Mapping[str, str] | None = None,
+    ) -> None:
+        self._scratch, self._names = threading.local(), names or {}
         self._pool, self._syncs, self._unsynced = ThreadPoolExecutor(1), list[Future[None]](), 0
         header = encode_header(specs.items(), metadata)
         self._offsets, end = {}, len(header)
@@ -58,7 +70,7 @@ class TensorFile:
 
     def done(self, step: Step, start: int, _stop: int, block: Array) -> None:
         """Write a finished block; as a sink of `compose.execute`."""
-        self.write(step.tensor, start, block)
+        self.write(self._names.get(step.tensor, step.tensor), start, block)
 
     def close(self) -> None:
         """Make the file durable."""
