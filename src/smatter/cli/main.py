@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from smatter import __version__
-from smatter.cli import adapt, compose, demo, library, profile, suite, train
+from smatter.cli import adapt, compose, demo, library, predict, profile, suite, train
 from smatter.errors import SmatterError
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.add_typer(library.app, name="library")
 app.command("compose")(compose.compose)
 app.command("solve")(adapt.solve)
 app.command("adapt")(adapt.adapt)
+app.command("predict")(predict.predict_inputs)
 app.command("methods")(adapt.list_methods)
 app.command("train")(train.train)
 app.add_typer(suite.app, name="suite")

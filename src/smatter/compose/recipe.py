@@ -42,6 +42,12 @@ class Recipe:
             if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
                 raise InvalidRecipe(f"{digest[:80]!r}, the digest of {name}, is not a sha256 in lower-case hex")
 
+    def needed_head(self) -> ClassHead:
+        """Its head; refused where it has none, as private recipes and those of weights alone."""
+        if self.head is None:
+            raise InvalidRecipe("the recipe has no head, so it names no classes: make one with `smatter adapt -o`")
+        return self.head
+
     def check_honoured(self) -> None:
         """Refuse a recipe that asks for more than its weights: what came of it would not be its model."""
         for name in ("pins", "members"):

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -26,6 +26,19 @@ def write_file(path: Path, *chunks: bytes) -> None:
         with temporary.open("xb") as file:
             for chunk in chunks:
                 file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    _settle(path)
+
+
+@contextmanager
+def new_text(path: Path) -> Iterator[TextIO]:
+    """Write a text, in UTF-8, to a file that appears under `path` all at once when the block ends without an error."""
+    check_absent(path)
+    with _partial(path) as temporary:
+        with temporary.open("x", encoding="utf-8", newline="") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -61,6 +74,14 @@ def check_free(path: Path, replace: bool = False) -> None:
             raise AlreadyExists(f"{path} already exists and is not empty; choose another name, or say --replace")
     elif path.exists() or path.is_symlink():
         raise AlreadyExists(f"{path} already exists and is not a folder; choose another name")
+    if not path.parent.is_dir():
+        raise NotFound(f"the folder {path.parent} does not exist; create it first")
+
+
+def check_absent(path: Path) -> None:
+    """Refuse a place for a new file that is taken, before any work is spent on it."""
+    if path.exists() or path.is_symlink():
+        raise AlreadyExists(f"{path} exists already; choose another name")
     if not path.parent.is_dir():
         raise NotFound(f"the folder {path.parent} does not exist; create it first")
 

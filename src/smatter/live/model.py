@@ -13,7 +13,7 @@ from smatter.backbones.classifier import Classifier
 from smatter.backbones.heads import Head
 from smatter.backbones.network import CHUNK, Inputs
 from smatter.compose.recipe import Recipe
-from smatter.errors import InvalidRecipe, InvalidSupport
+from smatter.errors import InvalidSupport
 from smatter.library.banks import router_bank
 from smatter.library.library import Library, open_library
 from smatter.library.recipes import read_recipe
@@ -31,9 +31,7 @@ class TaskModel:
     """
 
     def __init__(self, resident: Resident, recipe: Recipe) -> None:
-        if recipe.head is None:
-            raise InvalidRecipe("the recipe has no head, so it names no classes: make one with `smatter adapt -o`")
-        self.recipe, self.head, self._resident = recipe, recipe.head, resident
+        self.recipe, self.head, self._resident = recipe, recipe.needed_head(), resident
         if self.head.kind == "linear":
             library = resident.library
             self._classifier = Classifier(resident.network, library.specs, self.head.class_names)
@@ -65,6 +63,10 @@ class TaskModel:
         parts = (values[start : start + CHUNK] for start in range(0, len(values), CHUNK))
         return Predictions.of(torch.cat([self.logits(self._resident.prepare(part, kind)) for part in parts]), self.head)
 
+    def pixels(self, picture: Path) -> Tensor:
+        """A picture as `predict` takes it prepared, (channels, height, width); one that cannot be read is refused."""
+        return self._resident.prepare([picture], "images")["pixel_values"][0]
+
     def logits(self, inputs: Inputs) -> Tensor:
         """Scores of the head's rows for each prepared input, (n, n_classes)."""
         if self.head.kind == "linear":
@@ -84,8 +86,7 @@ def open_task(
     """
     recipe = recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
     library = library if isinstance(library, Library) else open_library(library)
-    if recipe.head is None:
-        raise InvalidRecipe("the recipe has no head, so it names no classes: make one with `smatter adapt -o`")
+    recipe.needed_head()
     if router is not None:
         library.lend(router_bank(router))
     return TaskModel(Resident(library, what=recipe), recipe)

@@ -1,0 +1,189 @@
+"""`smatter predict`: a recipe names the classes of new inputs."""
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+
+from smatter.cli.output import progress_bar, show
+from smatter.errors import InvalidSupport
+from smatter.records import Progress, silent
+
+if TYPE_CHECKING:
+    from smatter.compose.recipe import Recipe
+    from smatter.library.library import Library
+    from smatter.live.model import TaskModel
+    from smatter.live.stream import Answer
+    from smatter.tasks.inputs import Input
+    from smatter.tasks.support import Kind
+
+RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe with a head.", show_default=False)]
+Where = Annotated[
+    str,
+    typer.Argument(
+        metavar="INPUTS",
+        help="A folder of pictures, a picture, a .csv or .jsonl file with a column text, a .txt file with a text per "
+        "line; or - for standard input, with a text or the path of a picture per line.",
+        show_default=False,
+    ),
+]
+Folder = Annotated[Path, typer.Option("--library", metavar="LIB", help="The library's folder.", show_default=False)]
+Router = Annotated[
+    Path | None,
+    typer.Option(metavar="ROUTER", help="The router whose experts the recipe opens, if the library lacks them."),
+]
+Top = Annotated[
+    int | None, typer.Option("--top", metavar="K", min=1, help="Tell the K most probable classes.", show_default=False)
+]
+Output = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="FILE", help="Write predictions to this new file instead of printing them."),
+]
+Lines = Annotated[bool, typer.Option("--json", help="A JSON object per input instead of CSV.")]
+
+
+def predict_inputs(
+    recipe: RecipeFile,
+    inputs: Where,
+    folder: Folder,
+    router: Router = None,
+    top: Top = None,
+    output: Output = None,
+    as_json: Lines = False,
+) -> int:
+    """Name the class of each picture or text; exit code 1 if some cannot be read."""
+    from smatter.files.writing import check_absent, new_text
+    from smatter.tasks.inputs import count_inputs
+
+    if output is not None:
+        check_absent(output)
+    task, library = _opened(recipe, folder, router)
+    total = None if inputs == "-" else count_inputs(Path(inputs))
+    model = _model(task, library)
+    given = _given(inputs, model.takes_images)
+    n_classes = min(top or 1, len(model.class_names))
+    header, line = ("", _record(top)) if as_json else (_csv_line(_columns(n_classes)), _row(n_classes))
+    if output is None:
+        stdout = sys.stdout  # a bar would take what is written to it by its name
+        with _bar(None if stdout.isatty() else total) as progress:
+            return int(_write(model, given, stdout, header, line, progress=progress)[1] > 0)
+    with new_text(output) as file, _bar(total) as progress:
+        n_rows, n_unreadable = _write(model, given, file, header, line, progress=progress)
+    data = {"output": str(output), "rows": n_rows, "unreadable": n_unreadable}
+    show(data, as_json, lambda: print(f"wrote {output}: {n_rows} rows, {n_unreadable} unreadable"))
+    return int(n_unreadable > 0)
+
+
+def _opened(path: Path, folder: Path, router: Path | None) -> "tuple[Recipe, Library]":
+    """Recipe and library, checked as far as that is cheap."""
+    from smatter.library.banks import router_bank
+    from smatter.library.library import open_library
+    from smatter.library.recipes import read_recipe
+
+    recipe, library = read_recipe(path), open_library(folder)
+    recipe.needed_head()
+    if router is not None:
+        library.lend(router_bank(router))
+    recipe.check_honoured()
+    recipe.mixture_in(library.manifest.digests)
+    if recipe.experts is not None and not recipe.experts.is_idle:
+        library.bank(recipe.experts.bank)
+    return recipe, library
+
+
+def _model(recipe: "Recipe", library: "Library") -> "TaskModel":
+    import torch
+    from transformers.utils import logging
+
+    from smatter.live.model import open_task
+
+    torch.set_num_threads(1)
+    logging.set_verbosity_error()
+    with progress_bar("checking files", sum(source.n_bytes for source in library.manifest.sources)) as progress:
+        library.verify(progress=progress)
+    return open_task(recipe, library)
+
+
+def _given(where: str, takes_images: bool) -> "Iterator[Input]":
+    """The inputs, which must be of the kind that the network takes."""
+    from smatter.tasks.inputs import input_kind, read_inputs, read_lines
+
+    takes: Kind = "images" if takes_images else "texts"
+    if where == "-":
+        return read_lines(sys.stdin.buffer if sys.stdin else io.BytesIO(), takes)
+    if (kind := input_kind(Path(where))) != takes:
+        raise InvalidSupport(f"{where} holds {kind} and the library's network takes {takes}: use a library for {kind}")
+    return read_inputs(Path(where))
+
+
+@contextmanager
+def _bar(total: int | None) -> Iterator[Progress]:
+    """A bar where it is known how much there is, and where it does not stand among the predictions."""
+    if total is None:
+        yield silent
+        return
+    with progress_bar("predicting", total, "steps") as progress:
+        yield progress
+
+
+def _write(
+    model: "TaskModel",
+    given: "Iterator[Input]",
+    file: TextIO,
+    header: str,
+    line: "Callable[[Answer], str]",
+    progress: Progress,
+) -> tuple[int, int]:
+    """Predict and write chunk by chunk; how many rows, and how many of them have no prediction."""
+    from smatter.live.stream import predict_stream
+
+    n_rows = n_unreadable = 0
+    for answers in predict_stream(model, given):
+        file.write("".join([header if not n_rows else "", *map(line, answers)]))
+        file.flush()
+        n_rows += len(answers)
+        n_unreadable += sum(answer.prediction is None for answer in answers)
+        progress(len(answers))
+    if not n_rows:
+        raise InvalidSupport("standard input is empty; give a text, or the path of a picture, per line")
+    return n_rows, n_unreadable
+
+
+def _columns(n_classes: int) -> list[str]:
+    others = (f"{name}_{number}" for number in range(2, n_classes + 1) for name in ("class", "probability"))
+    return ["input", "class", "probability", *others, "error"]
+
+
+def _row(n_classes: int) -> "Callable[[Answer], str]":
+    """How an answer is told in CSV."""
+
+    def told(answer: "Answer") -> str:
+        best = answer.prediction.top(n_classes) if answer.prediction else (("", ""),) * n_classes
+        return _csv_line([answer.name, *(cell for pair in best for cell in pair), answer.error])
+
+    return told
+
+
+def _record(top: int | None) -> "Callable[[Answer], str]":
+    """How an answer is told in JSON."""
+
+    def told(answer: "Answer") -> str:
+        data: dict[str, Any] = {"input": answer.name}
+        if answer.prediction is None:
+            return json.dumps(data | {"error": answer.error}) + "\n"
+        best = [{"class": name, "probability": share} for name, share in answer.prediction.top(top or 1)]
+        return json.dumps(data | best[0] | ({"top": best} if top else {})) + "\n"
+
+    return told
+
+
+def _csv_line(cells: Iterable[object]) -> str:
+    line = io.StringIO()
+    csv.writer(line).writerow(cells)  # with its own ending, or it would not quote a lone carriage return
+    return line.getvalue().removesuffix("\r\n") + "\n"
