@@ -168,6 +168,17 @@ def test_cost_limits_are_never_violated(method, per_element: bool, link) -> None
         solve_within(task, costs, 3.4, method)
 
 
+def test_a_unit_too_dear_does_not_cost_the_others_their_place() -> None:
+    """Worth most for its price, but beyond the limit alone: what is cheaper stays."""
+    features = torch.eye(8, dtype=torch.float64)[None]
+    targets = torch.tensor([[[100.0] * 2 + [1.0] * 6]], dtype=torch.float64)
+    sources = torch.zeros(1, 1, 8, dtype=torch.float64)
+    task = LinearTask(make_loss(features, targets, Squared()), sources, Pattern(8), 0.01)
+    costs = Costs(torch.zeros(1), torch.tensor([12.0, 1.0, 1.0, 1.0]), torch.arange(4).repeat_interleave(2))
+    pair = solve_within(task, costs, 5.0)
+    assert (pair.residual[0] != 0).tolist() == [False] * 2 + [True] * 6
+
+
 def test_costs_count_sources_and_blocks() -> None:
     costs = Costs(torch.tensor([1.0, 10.0]), torch.tensor([100.0, 1000.0]), torch.tensor([0, 0, 1]))
     weights = torch.tensor([[[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]])

@@ -116,7 +116,7 @@ def _worth(task: LinearTask, costs: Costs, pair: PairSolution) -> tuple[Tensor, 
 def _discard_cheapest(
     costs: Costs, pair: PairSolution, weight_worth: Tensor, unit_worth: Tensor, limit: float
 ) -> tuple[Tensor, Tensor]:
-    """Drop items in the order of worth per cost until each task meets the limit."""
+    """Keep items in the order of worth per cost, each that still fits the task's limit."""
     n_tasks = len(weight_worth)
     mix = costs.mix.expand(weight_worth.shape[1])[None, :, None].expand_as(weight_worth).flatten(1)
     prices = torch.cat([mix, costs.unit_costs.expand_as(unit_worth)], dim=1)
@@ -124,9 +124,12 @@ def _discard_cheapest(
     values = torch.cat([weight_worth.flatten(1), unit_worth], dim=1)
     rate = torch.where(used, values / prices.clamp(min=1e-300), -1.0)
     order = rate.argsort(dim=1, descending=True)
-    spent = (prices * used).gather(1, order).cumsum(dim=1)
-    kept_in_order = (spent <= limit * (1 + 1e-12)) & used.gather(1, order)
-    kept = torch.zeros_like(used).scatter(1, order, kept_in_order)
+    spent, kept = torch.zeros_like(prices[:, :1]), torch.zeros_like(used)
+    for item in order.T[: int(used.sum(dim=1).max())]:  # those that are not used come last
+        price = prices.gather(1, item[:, None])
+        fits = used.gather(1, item[:, None]) & (spent + price <= limit * (1 + 1e-12))
+        spent = spent + price * fits
+        kept.scatter_(1, item[:, None], fits)
     n_weights = weight_worth[0].numel()
     return kept[:, :n_weights].reshape(n_tasks, *weight_worth.shape[1:]), kept[:, n_weights:]
 
