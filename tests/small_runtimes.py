@@ -1,6 +1,7 @@
 """Small libraries of every family, inputs for them, and residuals of random groups."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,14 @@ import transformers
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from smatter.compose.head import ClassHead
 from smatter.compose.residual import Residual
+from smatter.library.banks import Bank, PlacedBank
 from smatter.library.edit import add_source, init_library
 from smatter.library.library import Library, open_library
 from smatter.runtime.shared import SharedRuntime
+from smatter.settings import UnitKind
+from smatter.units.numbering import find_matrices
 
 LAYERS = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40}
 TEXT = {"vocab_size": 30, "max_position_embeddings": 32}
@@ -104,3 +109,40 @@ def units(runtime: SharedRuntime) -> list[list[tuple[str, Any]]]:
         if runtime.numbering.units[module].n_units > len(runtime.numbering.units[module].groups):
             found.append([(name, mask) for name, mask in outside.items() if mask.any()])
     return found
+
+
+def random_bank(runtime: SharedRuntime, kind: UnitKind, seed: int = 0, placed_only: bool = True) -> Bank:
+    """Three experts of random units, lent to the library; what the runtime has no place for stays closed."""
+    library, numbering, generator = runtime.library, runtime.numbering, np.random.default_rng(seed)
+    empty = Bank(
+        np.zeros(0, np.float16),
+        np.zeros((3, 0), bool),
+        kind,
+        2,
+        base=library.manifest.digests[library.manifest.base],
+        partition=library.partition.digest,
+        tensors=tuple(numbering.tensors),
+    )
+    unit_of = PlacedBank(empty, numbering).unit_of
+    masks = generator.random((3, int(unit_of.max()) + 1)) < (0.1 if kind == "elements" else 0.5)
+    values = generator.normal(0, 0.1, len(unit_of)).astype(np.float16)
+    places = next(iter(runtime.bases.values())).places
+    if placed_only and kind == "components":
+        for number, matrix in enumerate(find_matrices(numbering, rank=2)):
+            masks[:, 2 * number : 2 * number + 2] &= matrix.tensor in places
+    elif placed_only:
+        for name, where in numbering.tensors.items():
+            values[where] *= name in places
+    bank = replace(empty, values=values[masks.any(axis=0)[unit_of]], masks=masks, digest="")
+    library.lend(bank)
+    return bank
+
+
+def random_head(runtime: SharedRuntime, seed: int, n_classes: int = 5) -> ClassHead:
+    """A head whose classes stand in another order than its rows."""
+    generator = np.random.default_rng(seed)
+    n_features = next(iter(runtime.bases.values())).resident.network.n_features
+    weight = 5 * generator.standard_normal((n_classes, n_features)).astype(np.float32)
+    classes = {f"class {seed} {row}": int(row) for row in generator.permutation(n_classes)}
+    bias = generator.standard_normal(n_classes).astype(np.float32) if seed % 2 else None
+    return ClassHead("ridge", classes, weight, bias, temperature=1 + seed % 3)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
 import torch
@@ -21,6 +22,9 @@ from smatter.runtime.places import with_parameters
 
 Add = Callable[[Tensor, Tensor], None]
 """Adds something to a module's outputs, in place, given its inputs."""
+
+Gate = float | Tensor
+"""How far something is open, for all rows alike or for each; it then broadcasts to the outputs."""
 
 
 class Deltas(Protocol):
@@ -69,6 +73,26 @@ class OwnDeltas:
         for key, terms in self.terms.items():
             for term in terms:
                 yield key, term.add
+
+
+@dataclass(frozen=True)
+class SeveralDeltas:
+    """What a task adds in several ways.
+
+    Args:
+        parts: all of them.
+    """
+
+    parts: Sequence[Deltas]
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory of the task."""
+        return sum(part.n_bytes for part in self.parts)
+
+    def adds(self) -> Iterator[tuple[str, Add]]:
+        """See `Deltas`."""
+        return chain.from_iterable(part.adds() for part in self.parts)
 
 
 class Rows:
@@ -195,9 +219,9 @@ class Bias:
         """Memory."""
         return n_bytes(self.values)
 
-    def add(self, inputs: Tensor, outputs: Tensor, gate: float = 1.0) -> None:  # noqa: ARG002
+    def add(self, inputs: Tensor, outputs: Tensor, gate: Gate = 1.0) -> None:  # noqa: ARG002
         """See `Addend`; `gate` multiplies it."""
-        outputs.add_(self.values, alpha=gate)
+        _add_times(outputs, self.values, gate)
 
     def times(self, gate: float) -> Bias:
         """Multiplied once and for all."""
@@ -219,9 +243,9 @@ class Again:
         """Memory."""
         return n_bytes(*self.module.parameters(recurse=False))
 
-    def add(self, inputs: Tensor, outputs: Tensor, gate: float = 1.0) -> None:
+    def add(self, inputs: Tensor, outputs: Tensor, gate: Gate = 1.0) -> None:
         """See `Addend`; `gate` multiplies it."""
-        outputs.add_(self.module(inputs), alpha=gate)
+        _add_times(outputs, self.module(inputs), gate)
 
     def times(self, gate: float) -> Again:
         """Multiplied once and for all."""
@@ -231,7 +255,7 @@ class Again:
 
 @dataclass(frozen=True)
 class Scale:
-    """Outputs times one plus something.
+    """Outputs times one plus something. Its inputs are the outputs before any scale, so that several add up.
 
     Args:
         values: for each output, (n_out,).
@@ -244,13 +268,20 @@ class Scale:
         """Memory."""
         return n_bytes(self.values)
 
-    def add(self, inputs: Tensor, outputs: Tensor, gate: float = 1.0) -> None:  # noqa: ARG002
+    def add(self, inputs: Tensor, outputs: Tensor, gate: Gate = 1.0) -> None:
         """See `Addend`; `gate` multiplies it."""
-        outputs.addcmul_(outputs, self.values, value=gate)
+        outputs.addcmul_(inputs, self.values * gate)
 
     def times(self, gate: float) -> Scale:
         """Multiplied once and for all."""
         return Scale(self.values * gate)
+
+
+def _add_times(outputs: Tensor, values: Tensor, gate: Gate) -> None:
+    if isinstance(gate, Tensor):
+        outputs.addcmul_(values, gate)
+    else:
+        outputs.add_(values, alpha=gate)
 
 
 def n_bytes(*tensors: Tensor | None) -> int:

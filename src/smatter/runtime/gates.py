@@ -12,11 +12,12 @@ from functools import partial
 import torch
 
 from smatter.errors import InvalidResidual
-from smatter.runtime.deltas import Add, Addend, OwnDeltas
-from smatter.runtime.units import Run, Units, runs_of
+from smatter.runtime.deltas import Add, Addend, Deltas, OwnDeltas, SeveralDeltas
+from smatter.runtime.runs import OpenRows, Run, runs_of
+from smatter.runtime.units import Units
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SharedDelta:
     """A delta of which tasks open units.
 
@@ -51,12 +52,19 @@ class SharedDelta:
                     terms.setdefault(key, []).extend(own)
         return OwnDeltas(terms)
 
-    def adds(self, runs: Mapping[str, tuple[Run, ...]]) -> Iterator[tuple[str, Add]]:
-        """Keys of places, and what is added there."""
-        for module, own in runs.items():
+    def adds(self, tasks: Sequence[tuple[int, int, OpenUnits]], n_rows: int) -> Iterator[tuple[str, Add]]:
+        """Keys of places, and what tasks add there together.
+
+        Args:
+            tasks: the first row of each, one beyond its last, and the task.
+            n_rows: of all of them.
+        """
+        for module in dict.fromkeys(module for _, _, task in tasks for module in task.runs):
+            own = [(start, stop, task.runs[module]) for start, stop, task in tasks if module in task.runs]
+            opened = OpenRows(own, n_rows, self.n_units[module])
             for key, parts in self.units.at[module].items():
                 for part in parts:
-                    yield key, partial(part.add, own)
+                    yield key, partial(part.add, opened)
 
 
 @dataclass(frozen=True)
@@ -78,4 +86,24 @@ class OpenUnits:
 
     def adds(self) -> Iterator[tuple[str, Add]]:
         """See `Deltas`."""
-        return self.shared.adds(self.runs)
+        return self.shared.adds([(0, 1, self)], 1)
+
+
+def adds_together(segments: Sequence[tuple[int, int, Deltas]]) -> Iterator[tuple[str, int, int, Add]]:
+    """Keys of places, rows, and what tasks add there; those that open the same delta do so together.
+
+    Args:
+        segments: the first row of each task, one beyond its last, and the task; in order of rows.
+    """
+    together: dict[SharedDelta, list[tuple[int, int, OpenUnits]]] = {}
+    for start, stop, task in segments:
+        for part in task.parts if isinstance(task, SeveralDeltas) else (task,):
+            if isinstance(part, OpenUnits):
+                together.setdefault(part.shared, []).append((start, stop, part))
+                continue
+            for key, add in part.adds():
+                yield key, start, stop, add
+    for shared, own in together.items():
+        first, last = own[0][0], own[-1][1]
+        for key, add in shared.adds([(start - first, stop - first, task) for start, stop, task in own], last - first):
+            yield key, first, last, add

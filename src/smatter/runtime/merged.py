@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -13,8 +15,11 @@ from smatter.backbones.network import Inputs
 from smatter.compose.recipe import Recipe
 from smatter.errors import NotFound
 from smatter.library.library import Library
+from smatter.library.recipes import read_recipe
 from smatter.live.mixture import Resident
+from smatter.live.predictions import Prediction
 from smatter.runtime.batches import find_task, put_back, rows_of_tasks, take
+from smatter.runtime.heads import TaskHead, name_rows
 
 
 @dataclass
@@ -23,11 +28,13 @@ class _Entry:
 
     Args:
         resident: the network.
+        head: how the task's rows are named.
         n_batches: under way with it.
         is_gone: whether the task was unloaded or replaced.
     """
 
     resident: Resident
+    head: TaskHead
     n_batches: int = 0
     is_gone: bool = False
 
@@ -55,17 +62,24 @@ class MergedRuntime:
         with self._lock:
             return tuple(self._tasks)
 
-    def load(self, task: str, recipe: Recipe) -> None:
-        """Compose a task's network, then serve it; one of that name is replaced at once."""
+    def load(self, task: str, recipe: Recipe | str | Path) -> None:
+        """Compose a task's network, then serve it; one of that name is replaced at once.
+
+        Args:
+            task: its name.
+            recipe: the task, or its file.
+        """
+        recipe = recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
         with self._lock:
             resident, self._spare = self._spare, None
         if resident is None:
             resident = Resident(self.library, self.dtype, recipe)
         else:
             resident.compose(recipe)
+        entry = _Entry(resident, TaskHead(recipe.head, resident.network))
         with self._lock:
             old = self._tasks.get(task)
-            self._tasks[task] = _Entry(resident)
+            self._tasks[task] = entry
             if old:
                 self._retire(old)
 
@@ -76,9 +90,10 @@ class MergedRuntime:
             del self._tasks[task]
 
     def n_bytes(self, task: str) -> int:
-        """Memory of the task's network."""
+        """Memory of the task's network and head."""
         with self._lock:
-            return find_task(self._tasks, task).resident.n_bytes
+            entry = find_task(self._tasks, task)
+            return entry.resident.n_bytes + entry.head.n_bytes
 
     def prepare(self, examples: Sequence[Any] | Tensor) -> Inputs:
         """Pictures (or their paths), texts, or a prepared tensor as inputs; once a task is loaded."""
@@ -91,13 +106,27 @@ class MergedRuntime:
     def features(self, inputs: Inputs, tasks: Sequence[str]) -> Tensor:
         """Features of rows, (n, d), in the order given: one forward pass for each task."""
         members = rows_of_tasks(tasks, inputs)
+        with self._in_use(members) as entries:
+            return _features(inputs, members, entries)
+
+    def predict(self, inputs: Inputs, tasks: Sequence[str]) -> list[Prediction]:
+        """The class of each row by the head of its own task, in the order given; passes as for `features`."""
+        members = rows_of_tasks(tasks, inputs)
+        with self._in_use(members) as entries:
+            heads = {task: entry.head for task, entry in entries.items()}
+            for task, head in heads.items():
+                head.check(task)
+            return name_rows(_features(inputs, members, entries), members, heads)
+
+    @contextmanager
+    def _in_use(self, names: Iterable[str]) -> Iterator[dict[str, _Entry]]:
+        """Tasks as they are now; their networks stay as they are meanwhile."""
         with self._lock:
-            entries = {task: find_task(self._tasks, task) for task in members}
+            entries = {task: find_task(self._tasks, task) for task in names}
             for entry in entries.values():
                 entry.n_batches += 1
         try:
-            parts = ((rows, entries[task].resident.features(take(inputs, rows))) for task, rows in members.items())
-            return put_back(parts, len(tasks))
+            yield entries
         finally:
             with self._lock:
                 for entry in entries.values():
@@ -111,3 +140,9 @@ class MergedRuntime:
     def _recycle(self, entry: _Entry) -> None:
         if entry.is_gone and not entry.n_batches:
             self._spare = entry.resident
+
+
+def _features(inputs: Inputs, members: Mapping[str, Tensor], entries: Mapping[str, _Entry]) -> Tensor:
+    """Features of all rows, (n, d), in their order."""
+    parts = ((rows, entries[task].resident.features(take(inputs, rows))) for task, rows in members.items())
+    return put_back(parts, sum(map(len, members.values())))

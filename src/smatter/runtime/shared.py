@@ -7,110 +7,36 @@ its active groups do otherwise to its own rows. In the end rows are put back in 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
-from types import MappingProxyType
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from smatter.backbones.network import CHUNK, Inputs, chunks
+from smatter.backbones.network import Inputs
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
 from smatter.compose.residual import Residual
-from smatter.errors import InvalidRecipe, InvalidResidual
+from smatter.errors import InvalidRecipe
 from smatter.library.library import Library
+from smatter.library.recipes import read_recipe
 from smatter.live.mixture import Resident
+from smatter.live.predictions import Prediction
+from smatter.runtime.base import Base, ordered
 from smatter.runtime.batches import find_task, put_back, rows_of_tasks, take
-from smatter.runtime.deltas import Add, Deltas
+from smatter.runtime.deltas import Deltas, SeveralDeltas
+from smatter.runtime.experts import GatedBank, gate_bank
 from smatter.runtime.gates import SharedDelta
+from smatter.runtime.heads import TaskHead, name_rows
 from smatter.runtime.packing import dense_values, pack
-from smatter.runtime.places import Place, find_places
 from smatter.runtime.units import RankComponents, group_units, rank_units
 from smatter.units.numbering import Numbering
 
-
-class _Batch(threading.local):
-    """What the batch of this thread adds at each place."""
-
-    at: Mapping[str, Sequence[tuple[int, int, Add]]] = MappingProxyType({})
-    n_rows = 0
-
-
-class Base:
-    """One mixture in memory that tasks share.
-
-    Args:
-        resident: the network, with the weights of the mixture.
-        mixture: that one.
-    """
-
-    def __init__(self, resident: Resident, mixture: Mixture) -> None:
-        self.resident, self.mixture = resident, _ordered(mixture)
-        self.tensors = resident.arena.tensors()
-        self.places = find_places(resident)
-        self._batch = _Batch()
-        by_module: dict[nn.Module, list[Place]] = {}
-        for place in dict.fromkeys(self.places.values()):
-            by_module.setdefault(place.module, []).append(place)
-        for module, places in by_module.items():  # torch takes longer to call a module with hooks
-            module.forward = partial(self._forward, module.forward, places)
-
-    def features(self, inputs: Inputs, segments: Sequence[tuple[int, int, Deltas]]) -> Tensor:
-        """Features of rows, (n, d), of which some segments belong to tasks; in bounded memory."""
-        parts = []
-        for number, part in enumerate(chunks(inputs)):
-            begin = number * CHUNK
-            inside = [(max(start - begin, 0), min(stop - begin, CHUNK), task) for start, stop, task in segments]
-            parts.append(self._features(part, [each for each in inside if each[0] < each[1]]))
-        return torch.cat(parts)
-
-    def _features(self, inputs: Inputs, segments: Sequence[tuple[int, int, Deltas]]) -> Tensor:
-        at: dict[str, list[tuple[int, int, Add]]] = {}
-        for start, stop, task in segments:
-            for key, add in task.adds():
-                at.setdefault(key, []).append((start, stop, add))
-        self._batch.at, self._batch.n_rows = at, len(next(iter(inputs.values())))
-        try:
-            return self.resident.pass_through(inputs)
-        finally:
-            del self._batch.at
-
-    def _forward(
-        self, forward: Callable[..., Tensor], places: Sequence[Place], *inputs: Tensor, **options: Any
-    ) -> Tensor:
-        """What a module computes, with what tasks add to it."""
-        output = forward(*inputs, **options)
-        if self._batch.at:
-            for place in places:
-                if segments := self._batch.at.get(place.key):
-                    self._add(place, segments, inputs[0], output)
-        return output
-
-    def _add(self, place: Place, segments: Sequence[tuple[int, int, Add]], given: Tensor, output: Tensor) -> None:
-        if len(output) != self._batch.n_rows:
-            raise InvalidResidual(f"{place.key!r} mixes the rows of such a batch: use the merged runtime")
-        if place.row is not None and given.shape[1:] != place.row:
-            raise InvalidResidual(f"{place.key!r} is stretched for inputs of another size: use the merged runtime")
-        n_each = 1
-        if place.kind == "linear":  # tokens, or pixels, side by side
-            n_each = output[0].numel() // output.shape[-1]
-            given, output = given.flatten(0, -2), output.view(-1, output.shape[-1])
-        for start, stop, add in segments:
-            begin, length = start * n_each, (stop - start) * n_each
-            add(given.narrow(0, begin, length), output.narrow(0, begin, length))
-
-
-def _ordered(mixture: Mixture) -> Mixture:
-    """The same mixture, without sources of no weight, the others in order of their names."""
-    mixture = mixture.without_idle()
-    names = sorted(mixture.sources)
-    columns = [mixture.sources.index(name) for name in names]
-    rows = tuple(tuple(row[column] for column in columns) for row in mixture.rows)
-    return Mixture(tuple(names), rows, mixture.modules, mixture.rule)
+LONGEST = 5
+"""Sources of a mixture that an error names."""
 
 
 class SharedRuntime:
@@ -149,20 +75,31 @@ class SharedRuntime:
                 self.shared[name] = SharedDelta(units)
         self._tasks: dict[str, _Entry] = {}
         self._lock = threading.Lock()
+        self._banks: dict[tuple[str, Base], GatedBank] = {}
+        self._making = threading.Lock()
 
     @property
     def tasks(self) -> tuple[str, ...]:
         """Names of the tasks that are loaded."""
         return tuple(self._tasks)
 
-    def load(self, task: str, recipe: Recipe) -> None:
-        """Serve a task from now on; one of that name is replaced at once, and batches under way keep the old one."""
-        mixture = _ordered(recipe.mixture_in(self.library.manifest.digests))
-        base = next((base for base in self.bases.values() if base.mixture == mixture), None)
-        if base is None:
-            raise InvalidRecipe("the recipe's mixture is not in the catalogue: add it there, or use the merged runtime")
-        values = dense_values(recipe.residual or Residual(), base.places, self.specs)
-        self._put(task, _Entry(base, pack(values, base.places, base.tensors)))
+    def load(self, task: str, recipe: Recipe | str | Path) -> None:
+        """Serve a task from now on; one of that name is replaced at once, and batches under way keep the old one.
+
+        What its experts open becomes gates on one delta, which all tasks of that bank share; the task keeps no more
+        than its gates and its head. Units that cannot be gates (single elements, rank components of anything but
+        linear operators, groups with values that no place has) and the residual are packed as the task's own delta,
+        and refused where the runtime cannot correct their tensors.
+
+        Args:
+            task: its name.
+            recipe: the task, or its file; its mixture must be in the catalogue.
+        """
+        recipe = recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
+        recipe.check_honoured()
+        base = self._base_of(task, recipe)
+        head = TaskHead(recipe.head, base.resident.network)
+        self._put(task, _Entry(base, self._deltas(recipe, base), head))
 
     def open(self, task: str, gates: Mapping[str, Sequence[float]], base: str | None = None) -> None:
         """Serve a task that opens units of the shared delta.
@@ -178,7 +115,8 @@ class SharedRuntime:
             raise InvalidRecipe(f"the catalogue has no {name[:100]!r}: it has {', '.join(self.bases)}")
         if name not in self.shared:
             raise InvalidRecipe("there is no shared delta to open: make the runtime with one")
-        self._put(task, _Entry(self.bases[name], self.shared[name].opened(gates)))
+        on = self.bases[name]
+        self._put(task, _Entry(on, self.shared[name].opened(gates), TaskHead(None, on.resident.network)))
 
     def unload(self, task: str) -> None:
         """Forget a task; batches under way still have it."""
@@ -187,8 +125,9 @@ class SharedRuntime:
             self._tasks = {name: entry for name, entry in self._tasks.items() if name != task}
 
     def n_bytes(self, task: str) -> int:
-        """Memory of a task beside the bases and the shared delta."""
-        return find_task(self._tasks, task).deltas.n_bytes
+        """Memory of a task beside the bases and the shared deltas: its gates, its own delta and its head."""
+        entry = find_task(self._tasks, task)
+        return entry.deltas.n_bytes + entry.head.n_bytes
 
     def prepare(self, examples: Sequence[Any] | Tensor) -> Inputs:
         """Pictures (or their paths), texts, or a prepared tensor as inputs."""
@@ -196,21 +135,57 @@ class SharedRuntime:
 
     def features(self, inputs: Inputs, tasks: Sequence[str]) -> Tensor:
         """Features of rows of any tasks, (n, d), in the order given: forward passes of each base that is used."""
-        members, present = rows_of_tasks(tasks, inputs), self._tasks  # what is loaded meanwhile does not matter
-        by_base: dict[Base, list[str]] = {}
-        for task in members:
-            by_base.setdefault(find_task(present, task).base, []).append(task)
+        members = rows_of_tasks(tasks, inputs)
+        return _features(inputs, members, self._entries(members))
 
-        def parts() -> Iterator[tuple[Tensor, Tensor]]:
-            for base, own in by_base.items():
-                ends = list(accumulate(len(members[task]) for task in own))
-                segments = [
-                    (end - len(members[task]), end, present[task].deltas) for task, end in zip(own, ends, strict=True)
-                ]
-                rows = torch.cat([members[task] for task in own])
-                yield rows, base.features(take(inputs, rows), segments)
+    def predict(self, inputs: Inputs, tasks: Sequence[str]) -> list[Prediction]:
+        """The class of each row by the head of its own task, in the order given; passes as for `features`."""
+        members = rows_of_tasks(tasks, inputs)
+        entries = self._entries(members)
+        heads = {task: entry.head for task, entry in entries.items()}
+        for task, head in heads.items():
+            head.check(task)
+        return name_rows(_features(inputs, members, entries), members, heads)
 
-        return put_back(parts(), len(tasks))
+    def _entries(self, names: Iterable[str]) -> dict[str, _Entry]:
+        """Tasks as they are now; what is loaded meanwhile does not matter to a batch."""
+        present = self._tasks
+        return {task: find_task(present, task) for task in names}
+
+    def _base_of(self, task: str, recipe: Recipe) -> Base:
+        """The mixture of the catalogue that a recipe is on."""
+        if recipe.mixture.modules and recipe.partition_digest != self.library.partition.digest:
+            raise InvalidRecipe(
+                f"the weights per module of task {task[:100]!r} are of another partition: make it again here"
+            )
+        mixture = ordered(recipe.mixture_in(self.library.manifest.digests))
+        for base in self.bases.values():
+            if base.mixture == mixture:
+                return base
+        raise InvalidRecipe(
+            f"task {task[:100]!r} is on {_words(mixture)}, which is not in the catalogue "
+            f"({', '.join(self.bases)[:200]}): add it there, or use the merged runtime"
+        )
+
+    def _deltas(self, recipe: Recipe, base: Base) -> Deltas:
+        """What a recipe adds to its base: gates of the bank's delta, and the rest as a delta of its own."""
+        parts: list[Deltas] = []
+        if recipe.experts is not None and not recipe.experts.is_idle:
+            bank = self._bank(recipe.experts.bank, base)
+            parts.append(bank.opened(recipe.experts))
+            recipe = replace(recipe, experts=bank.others(recipe.experts))
+        own = self.library.correction(recipe)
+        if own is not None:
+            parts.append(pack(dense_values(own, base.places, self.specs), base.places, base.tensors))
+        return SeveralDeltas(parts)
+
+    def _bank(self, digest: str, base: Base) -> GatedBank:
+        """The delta of a bank on a base, made for its first task."""
+        with self._making:
+            if (digest, base) not in self._banks:
+                placed, partition = self.library.bank(digest), self.library.partition
+                self._banks[digest, base] = gate_bank(placed, base.places, partition, base.tensors)
+            return self._banks[digest, base]
 
     def _put(self, task: str, entry: _Entry) -> None:
         with self._lock:
@@ -224,7 +199,35 @@ class _Entry:
     Args:
         base: the mixture that it is on.
         deltas: what it adds.
+        head: how its rows are named.
     """
 
     base: Base
     deltas: Deltas
+    head: TaskHead
+
+
+def _features(inputs: Inputs, members: Mapping[str, Tensor], entries: Mapping[str, _Entry]) -> Tensor:
+    """Features of all rows, (n, d), in their order."""
+    by_base: dict[Base, list[str]] = {}
+    for task, entry in entries.items():
+        by_base.setdefault(entry.base, []).append(task)
+
+    def parts() -> Iterator[tuple[Tensor, Tensor]]:
+        for base, own in by_base.items():
+            ends = list(accumulate(len(members[task]) for task in own))
+            segments = [
+                (end - len(members[task]), end, entries[task].deltas) for task, end in zip(own, ends, strict=True)
+            ]
+            rows = torch.cat([members[task] for task in own])
+            yield rows, base.features(take(inputs, rows), segments)
+
+    return put_back(parts(), sum(map(len, members.values())))
+
+
+def _words(mixture: Mixture) -> str:
+    """A mixture in short, the largest weights first."""
+    weights = sorted(mixture.mean_weights.items(), key=lambda each: -abs(each[1]))
+    named = [f"{weight:.3g} {name[:40]}" for name, weight in weights[:LONGEST]]
+    more = f" + {len(weights) - LONGEST} more" if len(weights) > LONGEST else ""
+    return f"{' + '.join(named)}{more}{', mean over modules' if mixture.modules else ''}"

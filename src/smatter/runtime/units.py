@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from functools import cached_property
+from itertools import pairwise
 from typing import Protocol
 
 import torch
@@ -15,32 +16,15 @@ from smatter.records import Partition
 from smatter.runtime.deltas import Addend, Again, Bias, Columns, RankFactors, Rows, Scale
 from smatter.runtime.packing import whole_term
 from smatter.runtime.places import Place
+from smatter.runtime.runs import OpenRows, Run
 from smatter.units.groups import Group
 from smatter.units.numbering import Numbering
-
-Run = tuple[int, int, float]
-"""Units that follow each other and have the same gate: the first, one beyond the last, their gate."""
-
-
-def runs_of(gates: Sequence[float]) -> tuple[Run, ...]:
-    """How far each unit of a module is open, closed ones included, as runs.
-
-    >>> runs_of([0.0, 0.5, 0.5, 0.0, 1.0])
-    ((1, 3, 0.5), (4, 5, 1.0))
-    """
-    found, start = [], 0
-    for value, same in groupby(gates):
-        stop = start + len(list(same))
-        if value:
-            found.append((start, stop, float(value)))
-        start = stop
-    return tuple(found)
 
 
 class UnitPart(Protocol):
     """What some units do at one place."""
 
-    def add(self, runs: Sequence[Run], inputs: Tensor, outputs: Tensor) -> None:
+    def add(self, opened: OpenRows, inputs: Tensor, outputs: Tensor) -> None:
         """Add what is open to a module's outputs, in place."""
         ...
 
@@ -101,17 +85,45 @@ class Cut:
     first: int
     starts: Sequence[Sequence[int]]
 
-    def add(self, runs: Sequence[Run], inputs: Tensor, outputs: Tensor) -> None:
+    def add(self, opened: OpenRows, inputs: Tensor, outputs: Tensor) -> None:
         """See `UnitPart`."""
-        for start, width, gate in self._ranges(runs):
-            part = self.matrix.narrow(self.axis, start, width)
-            if self.axis == 0:
-                outputs.addmm_(inputs.narrow(1, start, width), part, alpha=gate)
-                continue
-            own = outputs.narrow(1, start, width)
-            own.addmm_(inputs, part, alpha=gate)
-            if self.bias is not None:
-                own.add_(self.bias.narrow(0, start, width), alpha=gate)
+        if opened.is_joint(self._n_units, len(inputs) * self.matrix.numel(), len(self.starts)):
+            self._add_all(opened, inputs, outputs)
+            return
+        for runs, read, computed in opened.rows(inputs, outputs):
+            for start, width, gate in self._ranges(runs):
+                part = self.matrix.narrow(self.axis, start, width)
+                if self.axis == 0:
+                    computed.addmm_(read.narrow(1, start, width), part, alpha=gate)
+                    continue
+                own = computed.narrow(1, start, width)
+                own.addmm_(read, part, alpha=gate)
+                if self.bias is not None:
+                    own.add_(self.bias.narrow(0, start, width), alpha=gate)
+
+    def _add_all(self, opened: OpenRows, inputs: Tensor, outputs: Tensor) -> None:
+        """All units for all rows in one product, which gates multiply where it is computed or read."""
+        gates = opened.gates.index_select(1, self._unit_of).to(inputs.dtype).unsqueeze(1)
+        if self.axis == 0:
+            read = inputs.view(opened.n_rows, -1, inputs.shape[1]) * gates
+            outputs.addmm_(read.flatten(0, 1), self.matrix)
+            return
+        own = inputs @ self.matrix if self.bias is None else torch.addmm(self.bias, inputs, self.matrix)
+        shape = (opened.n_rows, -1, outputs.shape[1])
+        outputs.view(shape).addcmul_(own.view(shape), gates)
+
+    @property
+    def _n_units(self) -> int:
+        return len(self.starts[0]) - 1
+
+    @cached_property
+    def _unit_of(self) -> Tensor:
+        """The unit of each row or column of the matrix."""
+        found = torch.zeros(self.matrix.shape[self.axis], dtype=torch.int64)
+        for starts in self.starts:
+            for number, (start, stop) in enumerate(pairwise(starts), self.first):
+                found[start:stop] = number
+        return found
 
     def packed(self, runs: Sequence[Run]) -> Addend | None:
         """See `UnitPart`."""
@@ -129,7 +141,7 @@ class Cut:
 
     def _ranges(self, runs: Sequence[Run]) -> Iterator[tuple[int, int, float]]:
         """Start, width and gate of what is open along the axis."""
-        n_units = len(self.starts[0]) - 1
+        n_units = self._n_units
         for begin, end, gate in runs:
             low, high = max(begin - self.first, 0), min(end - self.first, n_units)
             if low < high:
@@ -149,11 +161,18 @@ class Rest:
     unit: int
     term: Again | Bias | Scale
 
-    def add(self, runs: Sequence[Run], inputs: Tensor, outputs: Tensor) -> None:
+    def add(self, opened: OpenRows, inputs: Tensor, outputs: Tensor) -> None:
         """See `UnitPart`."""
-        for first, last, gate in runs:
-            if first <= self.unit < last:
-                self.term.add(inputs, outputs, gate)
+        gates, n_each = opened.gates[:, self.unit], len(outputs) // opened.n_rows
+        of_row = gates.tolist()
+        own = [(start, stop, of_row[start]) for start, stop, _ in opened.tasks if of_row[start]]
+        if len(own) > 1 and 2 * sum(stop - start for start, stop, _ in own) >= opened.n_rows:
+            each = gates.repeat_interleave(n_each).to(outputs.dtype)
+            self.term.add(inputs, outputs, each.view(-1, *[1] * (outputs.ndim - 1)))
+            return
+        for start, stop, gate in own:
+            begin, length = start * n_each, (stop - start) * n_each
+            self.term.add(inputs.narrow(0, begin, length), outputs.narrow(0, begin, length), gate)
 
     def packed(self, runs: Sequence[Run]) -> Addend | None:
         """See `UnitPart`."""
@@ -171,10 +190,17 @@ class Components:
 
     every: RankFactors
 
-    def add(self, runs: Sequence[Run], inputs: Tensor, outputs: Tensor) -> None:
+    def add(self, opened: OpenRows, inputs: Tensor, outputs: Tensor) -> None:
         """See `UnitPart`."""
-        for first, last, gate in runs:
-            outputs.addmm_(inputs @ self.every.right[:, first:last], self.every.left[first:last], alpha=gate)
+        right, left = self.every.right, self.every.left
+        if opened.is_joint(len(left), len(inputs) * (right.numel() + left.numel()), 2):
+            read = (inputs @ right).view(opened.n_rows, -1, right.shape[1])
+            gated = read.mul_(opened.gates.to(read.dtype).unsqueeze(1)).view(-1, right.shape[1])
+            outputs.addmm_(gated, left)
+            return
+        for runs, given, computed in opened.rows(inputs, outputs):
+            for first, last, gate in runs:
+                computed.addmm_(given @ right[:, first:last], left[first:last], alpha=gate)
 
     def packed(self, runs: Sequence[Run]) -> Addend | None:
         """See `UnitPart`."""
