@@ -22,7 +22,6 @@ from common import ROOT, Interval, Rows, interleave, machine, show, write_result
 
 FILES = house.PLACE / "files"
 N_SERVED = 16
-GB = 1e9
 
 
 def sizes(episodes: Sequence[Any]) -> tuple[Rows, dict[str, float], list[Any]]:
@@ -98,6 +97,7 @@ def served_tasks(adapted: Sequence[Any], n_tasks: int) -> tuple[Any, dict[str, A
     import smatter
     from smatter.compose.experts import ExpertMix
     from smatter.compose.mixture import Mixture
+    from smatter.live.mixture import LiveMixture
     from smatter.live.task import Task
     from smatter.pipeline import Adapted
     from smatter.tasks.export import support_of
@@ -111,7 +111,7 @@ def served_tasks(adapted: Sequence[Any], n_tasks: int) -> tuple[Any, dict[str, A
         "written": Mixture.of({"base": 0.4, "latin": 0.3, "alphabets": 0.3}),
     }
     generator, paths = np.random.default_rng(0), []
-    live = smatter.live.mixture.LiveMixture(library)
+    live = LiveMixture(library)
     heads = {}
     for number in range(n_tasks):
         each, episode = adapted[number % len(adapted)]
@@ -131,6 +131,7 @@ def served_tasks(adapted: Sequence[Any], n_tasks: int) -> tuple[Any, dict[str, A
 def serving(adapted: Sequence[Any], rounds: int) -> tuple[Rows, dict[str, float]]:
     """Sixteen rows of sixteen tasks on two mixtures in one batch: as gates, as deltas of their own, as networks."""
     import smatter
+    from smatter.live.episodes import episode_queries
 
     library, catalogue, paths = served_tasks(adapted, N_SERVED)
     runtimes = {
@@ -144,11 +145,8 @@ def serving(adapted: Sequence[Any], rounds: int) -> tuple[Rows, dict[str, float]
         runtimes["gates"].load(path.stem, recipe)
         runtimes["packed deltas"].load(path.stem, library.self_contained(recipe))
         runtimes["merged"].load(path.stem, recipe)
-    pictures = [each.predict and episode for each, episode in adapted]
-    from smatter.live.episodes import episode_queries
-
     live = adapted[0][0]._live
-    pixels = torch.cat([episode_queries(live, episode).inputs["pixel_values"][-1:] for episode in pictures])
+    pixels = torch.cat([episode_queries(live, episode).inputs["pixel_values"][-1:] for _, episode in adapted])
     inputs = {"pixel_values": pixels[torch.arange(N_SERVED) % len(pixels)]}
     answers = {name: runtime.predict(inputs, names) for name, runtime in runtimes.items()}
     worst = max(
@@ -221,6 +219,11 @@ def resident_megabytes() -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) * 1024 / 1e6
 
 
+def plain(text: str) -> str:
+    """A message without the paths of this machine."""
+    return text.strip().replace(f"{FILES}/", "").replace(f"{house.PLACE}/", "")[:200]
+
+
 def bad_recipes(sound: Path, folder: Path) -> Rows:
     """Files that a reader must refuse: one line, exit code 2, nothing written."""
     from safetensors import safe_open
@@ -264,7 +267,7 @@ def bad_recipes(sound: Path, folder: Path) -> Rows:
             code = main(["predict", *words, "--router", str(house.ROUTER), "-o", str(output)])
         text = told.getvalue()
         is_refused = code == 2 and text.count("\n") == 1 and text[:-1].isprintable() and not output.exists()
-        rows.append({"case": name, "refused": is_refused, "says": text.strip().replace(f"{folder}/", "")[:200]})
+        rows.append({"case": name, "refused": is_refused, "says": plain(text)})
     return rows
 
 
