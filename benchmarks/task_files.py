@@ -18,7 +18,7 @@ from typing import Any
 import house
 import numpy as np
 import torch
-from common import ROOT, Interval, Rows, interleave, machine, show, write_result
+from common import ROOT, Interval, Rows, interleave, machine, peak_memory, show, write_result
 
 FILES = house.PLACE / "files"
 N_SERVED = 16
@@ -172,6 +172,31 @@ def serving(adapted: Sequence[Any], rounds: int) -> tuple[Rows, dict[str, float]
     }
 
 
+SERVE = """
+import torch
+import smatter
+torch.set_num_threads(1)
+wait()
+library = smatter.open_library(job["library"])
+library.lend(smatter.read_router(job["router"]).bank)
+catalogue = {name: smatter.Mixture.of(weights) for name, weights in job["catalogue"].items()}
+runtime = smatter.SharedRuntime(library, catalogue)
+for number, path in enumerate(job["paths"]):
+    runtime.load(f"task {number}", path)
+inputs = {"pixel_values": torch.zeros(16, 3, 32, 32)}
+runtime.predict(inputs, [f"task {number % len(job['paths'])}" for number in range(16)])
+"""
+
+
+def served_megabytes(catalogue: Any, paths: Sequence[Path]) -> float:
+    """Memory that a fresh process takes to open task files and to serve them."""
+    job = {
+        "library": str(house.LIBRARY), "router": str(house.ROUTER), "paths": list(map(str, paths)),
+        "catalogue": {name: mixture.mean_weights for name, mixture in catalogue.items()},
+    }  # fmt: skip
+    return peak_memory(SERVE, job)["growth_in_work_mb"]
+
+
 def thousand(adapted: Sequence[Any], n_tasks: int, n_batches: int) -> tuple[Rows, dict[str, float]]:
     """Ten, then a thousand task files opened in one process: memory, and the time of a batch of sixteen rows."""
     import smatter
@@ -199,7 +224,8 @@ def thousand(adapted: Sequence[Any], n_tasks: int, n_batches: int) -> tuple[Rows
         interval = Interval.of(times)
         rows.append(
             {
-                "tasks": count, "megabytes": resident_megabytes(), "open_milliseconds": 1000 * seconds,
+                "tasks": count, "megabytes": served_megabytes(catalogue, paths[:count]),
+                "open_milliseconds": 1000 * seconds,
                 "batch_milliseconds": 1000 * interval.median, "batch_milliseconds_low": 1000 * interval.low,
                 "batch_milliseconds_high": 1000 * interval.high,
             }
@@ -211,12 +237,6 @@ def thousand(adapted: Sequence[Any], n_tasks: int, n_batches: int) -> tuple[Rows
         "thousand_tasks_p50_ratio": many["batch_milliseconds"] / few["batch_milliseconds"],
         "open_task_milliseconds": many["open_milliseconds"],
     }
-
-
-def resident_megabytes() -> float:
-    """Anonymous memory of this process."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) * 1024 / 1e6
 
 
 def plain(text: str) -> str:
