@@ -55,7 +55,8 @@ class Cache:
         router = told.pop("router", None)
         if self.method.is_private or (router is not None and not router.digest):
             return None
-        manifest = hashlib.sha256(self.live.library.manifest.to_json()).hexdigest()
+        sources = self.live.library.manifest.model_copy(update={"experts": ()})  # where they lie does not matter
+        manifest = hashlib.sha256(sources.to_json()).hexdigest()
         digest = router.digest if router is not None else ""
         parts = [FORMAT, self.method.name, told, self.task.digest, digest, manifest]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

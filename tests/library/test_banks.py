@@ -19,6 +19,7 @@ from smatter.compose.mixture import Mixture
 from smatter.compose.residual import Elements, Residual
 from smatter.errors import InvalidRecipe, InvalidRouter, NotFound, UnknownSource
 from smatter.library.banks import BANK, Bank, read_bank, router_bank
+from smatter.library.edit import remove_experts
 from smatter.library.library import Library, open_library
 from smatter.live.mixture import LiveMixture
 from smatter.settings import RouterSettings, UnitKind
@@ -144,6 +145,34 @@ def test_copying_twice_changes_nothing_and_mends_damage(library: Library, router
     smatter.add_experts(library.folder, router)
     assert (library.folder / "library.json").read_bytes() == manifest
     assert path.read_bytes() == (router / BANK).read_bytes()
+
+
+def test_experts_are_removed_by_name_and_nothing_else_with_them(library: Library, router: Path, capsys) -> None:
+    _, digest = smatter.add_experts(library.folder, router)
+    folder = library.folder / "experts"
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(UnknownSource, match=digest[:12]):
+        remove_experts(library.folder, digest[:7])
+    assert main(["library", "remove", str(library.folder), digest[:12]]) == 0
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+    assert not open_library(library.folder).manifest.experts
+    smatter.add_experts(library.folder, router)
+    (folder / f"{digest}.safetensors").write_text("somebody else's")
+    remove_experts(library.folder, digest)
+    assert (folder / f"{digest}.safetensors").read_text() == "somebody else's"  # what is not ours stays
+
+
+def test_experts_of_modules_in_another_order_are_refused(library: Library, router: Path) -> None:
+    """The same modules, so the same partition, but other numbers of their units."""
+    smatter.add_experts(library.folder, router)
+    path = library.folder / "library.json"
+    table = json.loads(path.read_text())
+    table["modules"] = dict(reversed(table["modules"].items()))
+    path.write_text(json.dumps(table))
+    other, digest = open_library(library.folder), router_bank(router).digest
+    assert other.partition.digest == library.partition.digest
+    with pytest.raises(InvalidRecipe, match="another order"):
+        other.recipe(Mixture.of({"base": 1.0}), experts=ExpertMix(digest, (0.5, 0.5, 0.0)))
 
 
 def test_strangers_are_refused(library: Library, router: Path, tmp_path: Path) -> None:

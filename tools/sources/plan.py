@@ -13,6 +13,7 @@ CONFIG: dict[str, Any] = {
 """Three stages with layer norms, 0.9 M parameters."""
 
 PREPROCESSOR = {
+    "image_processor_type": "ViTImageProcessor", "resample": 2,  # bilinear
     "do_resize": True, "size": {"height": 32, "width": 32}, "do_rescale": True, "rescale_factor": 1 / 255,
     "do_normalize": True, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5],
 }  # fmt: skip

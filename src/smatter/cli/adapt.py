@@ -170,9 +170,7 @@ def _way(method: str | None, told: list[str] | None, router: Path | None, old: "
     if router is not None and not router.is_dir():
         raise NotFound(f"{router} is no folder; give the router's, which `smatter train` wrote")
     if old is not None and method is None:
-        name, settings = methods.as_before(old, router is not None)
-        if told:
-            settings = methods.find(name).read_settings(pairs(told, "--set"))
+        name, settings = methods.as_before(old, router is not None, pairs(told, "--set"))
     else:
         name = method or ("evidence" if router is None else "router")
         settings = methods.find(name).read_settings(pairs(told, "--set")) if told else None
@@ -297,6 +295,8 @@ def _tell_places(data: dict[str, Any], folder: Path) -> None:
         size = human_size(Path(data["output"]).stat().st_size)
         needs = f" --router {data['router']}" if data["needs_router"] else ""
         print(f"wrote {data['output']} ({size}); to use it:")
+        if needs:
+            print(f"  smatter library experts {folder} {data['router']}   # once; --router is then not needed")
         if not data["is_private"]:
             print(f"  smatter predict {data['output']} INPUTS --library {folder}{needs}")
         print(f"  smatter compose {folder} --recipe {data['output']}{needs} -o OUT")

@@ -72,13 +72,18 @@ def add(
 @app.command()
 def remove(
     folder: Folder,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The source's name.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The source's name, or the first characters of an experts' digest.")
+    ],
     as_json: Json = False,
 ) -> None:
-    """Take a source out; a checkpoint that the library points at stays where it is."""
-    from smatter.library.edit import remove_source
+    """Take a source or experts out; a checkpoint that the library points at stays where it is."""
+    from smatter.library.edit import remove_experts, remove_source
+    from smatter.library.manifest import read_manifest
 
-    left = remove_source(folder, name).names
+    manifest = read_manifest(folder)
+    is_bank = name not in manifest.digests and any(entry.digest.startswith(name) for entry in manifest.experts)
+    left = (remove_experts if is_bank else remove_source)(folder, name).names
     show({"removed": name, "sources": list(left)}, as_json, lambda: print(f"removed {name!r}; left: {', '.join(left)}"))
 
 

@@ -37,7 +37,7 @@ def share_out(folder: Path, recipe: "Recipe", output: Path | None, replace: bool
     lost, left = recipe.lost_in(digests), recipe.renormalised(digests)
     if output is not None:
         write_recipe(output, left)
-    told = {"lost": lost, "loss_before": None, "loss": None}
+    told = {"lost": lost, "loss_before": None, "loss": None, "is_private": False}
     weights = left.mixture.mean_weights
 
     def text() -> None:
@@ -56,6 +56,7 @@ def what_is_lost(adapted: "Adapted", old: "Recipe") -> dict[str, Any]:
         "lost": old.lost_in(adapted.digests),
         "loss_before": before.loss if before is not None and is_same else None,
         "loss": now.loss if now is not None else None,
+        "is_private": adapted.fit.is_private,
     }
 
 
@@ -64,6 +65,8 @@ def tell_loss(told: dict[str, Any]) -> None:
     gone = ", ".join(f"{name} ({share:.1%} of the weight)" for name, share in told["lost"].items())
     print(f"lost {gone}" if gone else "no source of the recipe is lost")
     before, now = told["loss_before"], told["loss"]
+    if told["is_private"]:
+        return
     if now is None:
         print("how much worse that is nobody knows: examples would tell")
     elif before is None:

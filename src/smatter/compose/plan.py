@@ -77,7 +77,7 @@ class Plan:
             mix = next((step.terms for step in steps if step.spec.is_floating), steps[0].terms)
             weights = " + ".join(f"{term.weight:.4g} {term.source}" for term in mix)
             touched = sum(step.tensor in self.residual.tensors for step in steps)
-            correction = f" + residual on {touched} of them" if touched else ""
+            correction = f" + correction of {touched} of them" if touched else ""
             lines.append(f"{module}: {len(steps)} tensors, {size / 1e6:.2f} MB = {weights}{correction}")
         total = f"{len(self.steps)} tensors, reads {self.n_bytes_read / 1e6:.2f} MB, writes {self.n_bytes / 1e6:.2f} MB"
         return "\n".join([*lines, total])

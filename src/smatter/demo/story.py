@@ -78,7 +78,8 @@ def run_demo(folder: Path, seed: int, progress: Progress = silent) -> dict[str, 
             write_task(work / "tasks" / name, episodes[name])
             stories[name], fit = _adapt(live, suite, router, episodes[name], domains)
             if name == "handwriting":
-                export(library, fit.recipe(library), work / "model")
+                adapted = Adapted(live, Task.of(live, support_of(episodes[name])), fit)
+                export(library, adapted.recipe, work / "model")
             progress(1)
         report, explained = check_library(library), _explained(live, router, episodes[EXPLAINED])
         text = make_page(

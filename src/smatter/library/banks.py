@@ -141,6 +141,8 @@ class PlacedBank:
         if bank.partition != partition.digest or not set(bank.tensors) <= set(specs):
             raise InvalidRecipe("the experts are of a network with other modules: use the library they were trained on")
         placed = cls(bank, Numbering.of(specs, config, partition, bank.tensors))
+        if tuple(placed.numbering.tensors) != bank.tensors:
+            raise InvalidRecipe("the experts are of a library whose modules have another order: restore library.json")
         n_units = int(placed.unit_of.max(initial=-1)) + 1
         if n_units != bank.masks.shape[1] or int(placed.is_open.sum()) != len(bank.values):
             raise InvalidRecipe(f"the experts are of a network with other units than these {n_units}: train them anew")

@@ -83,8 +83,9 @@ def _check_banks(library: Library) -> list[Finding]:
         try:
             library.bank(entry.digest)
         except SmatterError as error:
-            remedy = "copy it again with `smatter library experts`"
-            findings.append(Finding("error", "experts", entry.router, f"bank {entry.digest[:12]}: {error}; {remedy}"))
+            what = " ".join(str(error).split()).partition("; ")[0].partition(": ")[0]
+            message = f"bank {entry.digest[:12]}: {what}: copy it again with `smatter library experts`"
+            findings.append(Finding("error", "experts", entry.router, message))
     return findings
 
 

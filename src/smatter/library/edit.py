@@ -9,8 +9,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from smatter.backbones.modules import partition
-from smatter.errors import AlreadyExists, IncompatibleSource, InvalidManifest, NotFound, UnsafeFile
+from smatter.errors import (
+    AlreadyExists,
+    IncompatibleSource,
+    InvalidManifest,
+    NotFound,
+    SmatterError,
+    UnknownSource,
+    UnsafeFile,
+)
 from smatter.files.hashing import file_digest
+from smatter.files.reading import safe_path
 from smatter.files.writing import new_folder, write_file
 from smatter.library.banks import BANK, read_bank, router_bank
 from smatter.library.check import differing_buffers, relations
@@ -35,6 +44,8 @@ from smatter.library.stored import STORED, StoredSource, measure_loss, write_sto
 from smatter.records import Progress, silent
 
 STORED_FOLDER = "sources"
+SHORTEST = 8
+"""Characters of a digest that name a bank."""
 
 
 def init_library(
@@ -183,6 +194,31 @@ def add_experts(folder: str | Path, router: str | Path) -> tuple[Library, str]:
             read_bank(path, bank.digest)
             write_file(folder / MANIFEST, manifest.to_json())
     return Library(folder, manifest), bank.digest
+
+
+def remove_experts(folder: str | Path, digest: str) -> Library:
+    """Take a bank of experts out of the library; recipes that open it need its router again.
+
+    Args:
+        folder: the library's folder.
+        digest: of the bank, or its first eight characters or more.
+    """
+    folder = Path(folder)
+    with _locked(folder):
+        library = open_library(folder)
+        known = library.manifest.experts
+        found = [entry for entry in known if len(digest) >= SHORTEST and entry.digest.startswith(digest)]
+        if len(found) != 1:
+            listed = ", ".join(entry.digest[:12] for entry in known) or "none"
+            raise UnknownSource(f"no experts are called {digest[:80]!r}: the library has {listed}")
+        manifest = _changed(library, experts=[entry.model_dump() for entry in known if entry not in found])
+        write_file(folder / MANIFEST, manifest.to_json())
+        with suppress(SmatterError, OSError):  # what is not the bank that we wrote is not ours to delete
+            path = safe_path(folder / EXPERTS, bank_file(found[0].digest))
+            read_bank(path, found[0].digest)
+            path.unlink()
+            path.parent.rmdir()  # refuses while there are others
+    return Library(folder, manifest)
 
 
 def mark_safe(folder: str | Path, name: str) -> Library:

@@ -234,12 +234,13 @@ def find(name: str) -> Method[Any]:
     return found
 
 
-def as_before(recipe: Recipe, has_router: bool) -> tuple[str, Any]:
+def as_before(recipe: Recipe, has_router: bool, changes: Mapping[str, str] | None = None) -> tuple[str, Any]:
     """The method by which a recipe was found, and its settings; where it does not say, what is most like it.
 
     Args:
         recipe: a task's.
         has_router: whether there is one to ask.
+        changes: settings that shall be others, as texts.
     """
     origin, told = recipe.notes.origin, dict[str, str]()
     if origin is not None:
@@ -250,7 +251,7 @@ def as_before(recipe: Recipe, has_router: bool) -> tuple[str, Any]:
         name, told = "solver", {"n_elements": str(recipe.residual.n_nonzero)}
     else:
         name = "evidence"
-    return name, find(name).read_settings(told)
+    return name, find(name).read_settings({**told, **(changes or {})})
 
 
 def _is_choice(kind: Any) -> bool:
