@@ -20,11 +20,12 @@ from smatter.compose.experts import ExpertMix
 from smatter.compose.head import ClassHead
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
-from smatter.compose.records import Decision, Notes, Origin, TimeBudget
+from smatter.compose.records import Decision, Notes, Origin, Pins, TimeBudget
 from smatter.compose.residual import Elements, Residual
-from smatter.errors import InvalidRecipe, InvalidSupport
+from smatter.errors import CannotWrite, InvalidRecipe, InvalidSettings, InvalidSupport
 from smatter.library.library import Library, open_library
 from smatter.live.task import Task
+from smatter.methods.task_arithmetic import TaskArithmeticSettings
 from smatter.tasks.support import Support
 
 SHA = "ab" * 32
@@ -219,6 +220,8 @@ def test_refitting_on_the_command_line(topics: Library, tmp_path: Path, capsys) 
         assert main(["adapt", library, *words]) == 2
         error = capsys.readouterr().err
         assert error.count("\n") == 1 and "SUPPORT" in error
+    assert main(["adapt", library, "--refit", recipe, "--renormalise", "--head", "ridge"]) == 2
+    assert "leave out all options" in capsys.readouterr().err
     assert main(["adapt", library, "--refit", recipe, "--renormalise"]) == 0
     assert "nobody knows" in capsys.readouterr().out
 
@@ -231,6 +234,60 @@ def test_nothing_left_cannot_be_shared_out() -> None:
         replace(recipe, mixture=Mixture.arithmetic({"a": 2.0, "b": 1.0})).renormalised({"b": "cd" * 32})
     shared = replace(recipe, mixture=Mixture.of({"a": 0.75, "b": 0.25})).renormalised({"other": "cd" * 32})
     assert shared.mixture == Mixture.of({"other": 1.0}) and shared.digests == {"other": "cd" * 32}
+
+
+def test_sources_of_the_same_contents_share_a_place_when_weights_are_shared_out() -> None:
+    one, two, three = SHA, "cd" * 32, "ef" * 32
+    twins = Recipe(Mixture.of({"a": 0.3, "b": 0.3, "c": 0.4}), {"a": one, "b": one, "c": two}, "M", SHA)
+    assert twins.lost_in({"b": one, "c": two}) == {}
+    with pytest.raises(InvalidRecipe, match="second name"):
+        twins.mixture_in({"b": one, "c": two})  # one term instead of two would give other bits
+    assert twins.renormalised({"b": one, "c": two}).mixture.mean_weights == pytest.approx({"b": 0.6, "c": 0.4})
+    idle = Recipe(Mixture.of({"a": 0.0, "b": 0.6, "c": 0.4}), {"a": one, "b": one, "c": two}, "M", SHA)
+    assert idle.mixture_in({"b": one, "c": two, "d": three}) == Mixture.of({"b": 0.6, "c": 0.4})
+    pinned = replace(twins, notes=Notes(pins=Pins(result=SHA)))
+    with pytest.raises(InvalidRecipe, match="pins"):
+        pinned.renormalised({"b": one})
+
+
+def test_what_cannot_be_read_is_not_written(tmp_path: Path) -> None:
+    head = ClassHead("ridge", {f"{'x' * 100}{n}": n for n in range(50_000)}, np.ones((50_000, 1), "f4"))
+    with pytest.raises(CannotWrite, match="shorten them"):
+        smatter.write_recipe(tmp_path / "r.safetensors", replace(EVERYTHING, head=head))
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(InvalidRecipe, match="unknown head"):
+        ClassHead("forest", {"a": 0, "b": 1}, np.ones((2, 1), "f4"))  # type: ignore[arg-type]
+
+
+def test_a_source_that_is_not_used_may_be_damaged(topics: Library, tmp_path: Path) -> None:
+    shutil.copytree(topics.folder.parent, tmp_path / "shelf")
+    table = tmp_path / "shelf" / "library" / "library.json"
+    table.write_text(table.read_text().replace(str(topics.folder.parent), str(tmp_path / "shelf")))
+    library = open_library(table.parent)
+    recipe = smatter.adapt(library, texts_support("food"), "best_source").recipe
+    unused = next(name for name in library.names if name not in (*recipe.mixture.active_sources, "base"))
+    (library.path_of(library.manifest.source(unused)) / "model.safetensors").write_bytes(b"")
+    assert smatter.open_task(recipe, open_library(table.parent)).predict(["food0a"]).names
+    used = next(name for name in recipe.mixture.active_sources)
+    (library.path_of(library.manifest.source(used)) / "model.safetensors").write_bytes(b"")
+    with pytest.raises(ValueError, match="has changed"):
+        smatter.open_task(recipe, open_library(table.parent))
+
+
+def test_a_kept_result_without_its_experts_is_none(tiny_library: Library, tiny_suite, tmp_path: Path) -> None:
+    router, support = make_router(tiny_library, tiny_suite, tmp_path / "router")
+    expected = smatter.adapt(tiny_library.folder, support, router=router, cache=tmp_path / "cache")
+    (kept,) = (tmp_path / "cache").glob("*.safetensors")
+    recipe = smatter.read_recipe(kept)
+    smatter.write_recipe(kept, replace(recipe, experts=replace(recipe.experts, bank="0" * 64)))
+    again = smatter.adapt(tiny_library.folder, support, router=router, cache=tmp_path / "cache")
+    assert again.recipe.experts == expected.recipe.experts
+
+
+def test_settings_that_no_recipe_holds_are_refused_before_any_work(topics: Library) -> None:
+    settings = TaskArithmeticSettings(strengths=tuple(0.001 * n for n in range(20_000)))
+    with pytest.raises(InvalidSettings, match="too long"):
+        smatter.adapt(topics, texts_support("food"), "task_arithmetic", settings)
 
 
 def test_the_task_of_a_refit_is_told_apart_by_its_examples(toy) -> None:

@@ -76,7 +76,7 @@ class Cache:
             spread = partial(tuple, facts.pop("spread"))
             trace, passes = Trace(**facts.pop("trace")), Passes(**facts.pop("passes"))
             mixture = recipe.mixture_in(self.live.library.manifest.digests)
-            return Fit(
+            fit = Fit(
                 mixture,
                 experts=recipe.experts,
                 residual=recipe.residual,
@@ -86,6 +86,8 @@ class Cache:
                 passes=passes,
                 **facts,
             )
+            fit.recipe(self.live.library)  # refuses what cannot be composed, such as experts that are not known
+            return fit
         except (SmatterError, OSError, TypeError, AttributeError, KeyError):
             return None
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
+from pydantic import ValidationError
 from torch import Tensor
 
 from smatter import methods
@@ -75,6 +76,10 @@ def adapt(
         asked.check_fits(live)
     if head == "linear":
         own_classifier(live, support.class_names)  # refuses classes that it does not know before any work is done
+    try:
+        origin = Origin(method=name, settings=way.tell(settings))
+    except ValidationError:
+        raise InvalidSettings(f"settings of {name} are too long to be kept in a recipe: use shorter lists") from None
     task = Task.of(live, support)
     known = Cache(Path(cache), way, settings, live, task) if cache is not None else None
     fit = known.get() if known else None
@@ -82,7 +87,6 @@ def adapt(
         fit = way(live, task, settings, progress)
         if known:
             known.put(fit)
-    origin = Origin(method=name, settings=way.tell(settings))
     return Adapted(live, task, fit, head=head, class_names=support.class_names, origin=origin)
 
 
@@ -111,6 +115,7 @@ def refit(
     """
     recipe = recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
     library = library if isinstance(library, Library) else open_library(library)
+    recipe.check_honoured()
     if method is None:
         method, like = methods.as_before(recipe, router is not None)
         settings = settings or like
@@ -162,7 +167,8 @@ class Adapted:
         if head == "linear":
             told = ClassHead(head, {name: row for row, name in enumerate(names)})
         else:
-            rows = {name: task.class_names.index(name) for name in names}
+            row_of = {name: row for row, name in enumerate(task.class_names)}
+            rows = {name: row_of[name] for name in names}
             length = float(self._read.norm(dim=-1).mean())
             told = task.objective.fit_head(self._read, HEADS[head]).record(head, rows, length)
         if origin is not None:

@@ -25,6 +25,36 @@ def experts_of_an_unknown_bank(described: dict[str, Any], tensors: Tensors) -> N
     with_experts(described, tensors, 0.5, 0.5)
 
 
+@recipe("its mixture is [200000000, 0]")
+def a_mixture_of_many_empty_rows(_described: dict[str, Any], tensors: Tensors) -> None:
+    tensors["mixture"] = ("F64", np.zeros((200_000_000, 0)))
+
+
+@recipe("head.classes.cat")
+def a_row_that_is_a_word(described: dict[str, Any], tensors: Tensors) -> None:
+    with_head(described, tensors, classes={"cat": "0", "dog": 1})
+
+
+@recipe("head.temperature")
+def a_temperature_that_is_a_word(described: dict[str, Any], tensors: Tensors) -> None:
+    with_head(described, tensors, temperature="0.5")
+
+
+@recipe("number its classes in their order")
+def a_classifier_of_the_sources_with_rows(described: dict[str, Any], _tensors: Tensors) -> None:
+    described["head"] = {"kind": "linear", "classes": {"cat": 1, "dog": 0}}
+
+
+@recipe("cannot be seen")
+def a_class_that_nobody_sees(described: dict[str, Any], tensors: Tensors) -> None:
+    with_head(described, tensors, classes={"\u200b": 0, "dog": 1})
+
+
+@recipe("read alike")
+def classes_that_differ_in_what_nobody_sees(described: dict[str, Any], tensors: Tensors) -> None:
+    with_head(described, tensors, classes={"dog\u200b": 0, "dog": 1})
+
+
 @recipe("experts.bank")
 def experts_of_a_bank_that_is_a_path(described: dict[str, Any], tensors: Tensors) -> None:
     with_experts(described, tensors, 0.5)

@@ -190,7 +190,7 @@ def recipe_with_a_weight_of_nan(_described: dict[str, Any], tensors: Tensors) ->
     tensors["mixture"] = ("F64", np.array([[0.5, np.nan]]))
 
 
-@recipe("not a matrix")
+@recipe("its mixture is [2]")
 def recipe_with_a_flat_mixture(_described: dict[str, Any], tensors: Tensors) -> None:
     tensors["mixture"] = ("F64", np.array([0.5, 0.5]))
 
@@ -205,7 +205,7 @@ def recipe_without_a_mixture(_described: dict[str, Any], tensors: Tensors) -> No
     del tensors["mixture"]
 
 
-@recipe("rows")
+@recipe("its mixture is [0, 2]")
 def recipe_without_rows(_described: dict[str, Any], tensors: Tensors) -> None:
     tensors["mixture"] = ("F64", np.zeros((0, 2)))
 

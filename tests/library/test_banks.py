@@ -17,10 +17,11 @@ from smatter.cli.main import main
 from smatter.compose.experts import ExpertMix
 from smatter.compose.mixture import Mixture
 from smatter.compose.residual import Elements, Residual
-from smatter.errors import InvalidRecipe, InvalidRouter, NotFound, UnknownSource
+from smatter.errors import InvalidRecipe, InvalidRouter, NotFound, UnknownSource, UnsafeFile
 from smatter.library.banks import BANK, Bank, read_bank, router_bank
 from smatter.library.edit import remove_experts
 from smatter.library.library import Library, open_library
+from smatter.library.mergekit import write_merge
 from smatter.live.mixture import LiveMixture
 from smatter.settings import RouterSettings, UnitKind
 from smatter.units.layouts import make_layout
@@ -173,6 +174,57 @@ def test_experts_of_modules_in_another_order_are_refused(library: Library, route
     assert other.partition.digest == library.partition.digest
     with pytest.raises(InvalidRecipe, match="another order"):
         other.recipe(Mixture.of({"base": 1.0}), experts=ExpertMix(digest, (0.5, 0.5, 0.0)))
+
+
+def test_a_bank_is_the_bytes_that_its_digest_is_of(library: Library, router: Path, monkeypatch) -> None:
+    """A file that changes while it is copied costs nobody a sound copy."""
+    _, digest = smatter.add_experts(library.folder, router)
+    kept = library.folder / "experts" / f"{digest}.safetensors"
+    before = kept.read_bytes()
+    other = make_bank(library, seed=5)
+    read = Path.read_bytes
+
+    def changed(path: Path) -> bytes:
+        data = read(path)
+        if path == router / BANK:
+            path.write_bytes(b"".join(other.encoded))
+        return data
+
+    monkeypatch.setattr(Path, "read_bytes", changed)
+    smatter.add_experts(library.folder, router)
+    assert read(kept) == before and open_library(library.folder).bank(digest)
+
+
+def test_a_folder_of_experts_that_leads_elsewhere_is_refused(library: Library, router: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (library.folder / "experts").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UnsafeFile, match="is a link"):
+        smatter.add_experts(library.folder, router)
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_names_of_routers_are_cleaned(library: Library, router: Path, capsys) -> None:
+    strange = router.with_name("evil\x1b[31m\nnot fit to mix\udcff")
+    router.rename(strange)
+    assert main(["library", "experts", str(library.folder), str(strange)]) == 0
+    main(["library", "list", str(library.folder)])
+    assert "\x1b" not in capsys.readouterr().out.partition("holds the experts")[2].partition("\n")[2]
+    assert open_library(library.folder).manifest.experts[0].router.isascii()
+
+
+def test_fewer_sources_keep_what_was_lent(library: Library, router: Path) -> None:
+    bank = router_bank(router)
+    library.lend(bank)
+    assert library.only(["base"]).bank(bank.digest).bank is bank
+
+
+def test_mergekit_knows_no_experts(library: Library, router: Path) -> None:
+    bank = router_bank(router)
+    library.lend(bank)
+    mixture = Mixture.of({"base": 0.5, "source-0": 0.5})
+    with pytest.raises(InvalidRecipe, match="no experts"):
+        write_merge(library, library.recipe(mixture, experts=ExpertMix(bank.digest, (0.5, 0.5, 0.0))))
+    assert "linear" in write_merge(library, library.recipe(mixture, experts=ExpertMix(bank.digest, (0.0, 0.0, 0.0))))
 
 
 def test_strangers_are_refused(library: Library, router: Path, tmp_path: Path) -> None:

@@ -97,6 +97,28 @@ def test_a_broken_row_is_told_and_the_next_one_read(tmp_path: Path) -> None:
         list(raw_rows(tmp_path / "a.jsonl"))
 
 
+def test_a_byte_that_is_no_character_costs_one_row_of_a_csv_file(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"text,label\ngood,a\nbad \xff byte,b\nlast,a\n")
+    found = list(read_inputs(tmp_path / "a.csv"))
+    assert [each.value for each in found] == ["good", None, "last"] and "line 3" in found[1].error
+    with pytest.raises(SmatterError, match="UTF-8"):
+        list(raw_rows(tmp_path / "a.csv"))
+
+
+def test_a_folder_that_may_not_be_looked_into_is_one_row(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "locked").mkdir()
+    (tmp_path / "a.png").touch()
+    scan = os.scandir
+
+    def refused(folder: Path) -> object:
+        if folder.name == "locked":  # root may look into everything
+            raise PermissionError(13, "Permission denied", str(folder))
+        return scan(folder)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    assert [bool(each.error) for each in read_inputs(tmp_path)] == [False, True]
+
+
 def test_a_cell_that_is_too_long_is_one_row_of_a_csv_file(tmp_path: Path) -> None:
     usual = csv.field_size_limit()
     texts = ["x" * MAX_CHARACTERS, "x" * (MAX_CHARACTERS + 1), "line\n" * MAX_CHARACTERS, "fine"]
@@ -171,7 +193,6 @@ def test_lines_are_paths_of_pictures(tmp_path: Path, monkeypatch) -> None:
         ("a.csv", b"text\n", "holds no texts"),
         ("a.csv", b"label\nx\n", "needs one column 'text'; its first line must name text"),
         ("a.csv", b"text,text\nx,y\n", "needs one column 'text'"),
-        ("a.csv", b"text\n\xff\n", "UTF-8"),
         ("a.csv", b'text\nx\n"y\n', "not CSV"),
         ("a.jsonl", b"\n\n", "holds no texts"),
         ("folder", None, "holds no pictures"),

@@ -52,12 +52,12 @@ def test_a_vector_becomes_a_residual_and_fractions_that_agree_with_it(live: Live
     back = torch.cat([torch.from_numpy(_whole(residual, name, live)).flatten() for name in numbering.tensors])
     assert torch.equal(back, vector)
     found = numbering.active(residual)
-    by_module = numbering.by_module(is_open.tolist())
     for module, units in numbering.units.items():
         n_groups = len(units.groups)
-        n_open = sum(by_module[module][:n_groups])
+        own = is_open[units.first : units.first + units.n_units].tolist()
+        n_open = sum(own[:n_groups])
         assert found.get(module, 0.0) == (n_open / n_groups if n_groups else 0.0)
-        assert found.get(module + REST, 0.0) == (by_module[module][n_groups] if units.n_units > n_groups else 0.0)
+        assert found.get(module + REST, 0.0) == (own[n_groups] if units.n_units > n_groups else 0.0)
     assert active_fractions(live.library, residual) == found and active_fractions(live.library, None) == {}
 
 
@@ -96,7 +96,8 @@ def test_experts_of_a_router_are_gates_of_a_shared_runtime(live: LiveMixture) ->
     runtime = SharedRuntime(live.library, {"base": Mixture.of({base: 1.0})}, shared=delta)
     for alpha in ((1.0, 0.0, 0.0), (0.2, 0.5, 0.3), (0.0, 0.0, 0.0)):
         mix = ExpertMix(bank.digest, alpha)
-        gates = live.numbering.by_module(bank.gates(mix).tolist())
+        opened, units = bank.gates(mix).tolist(), live.numbering.units
+        gates = {module: opened[own.first : own.first + own.n_units] for module, own in units.items()}
         runtime.open("task", {module: own for module, own in gates.items() if module in runtime.numbering.units})
         live.compose(library.recipe(Mixture.of({base: 1.0}), experts=mix))
         assert_close(runtime.features(inputs, ["task"] * 4), live.features(inputs), rtol=2e-4, atol=2e-5)

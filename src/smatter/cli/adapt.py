@@ -16,22 +16,9 @@ if TYPE_CHECKING:
     from smatter.pipeline import Adapted
 
 Folder = Annotated[Path, typer.Argument(metavar="LIB", help="The library's folder.", show_default=False)]
-Support = Annotated[
-    Path,
-    typer.Argument(
-        metavar="SUPPORT",
-        help="Labelled examples: a folder of class folders with images, or a .csv or .jsonl file of text and label.",
-        show_default=False,
-    ),
-]
-OldSupport = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="SUPPORT",
-        help="Labelled examples: a folder of class folders with images, or a .csv or .jsonl file of text and label.",
-        show_default=False,
-    ),
-]
+EXAMPLES = "Labelled examples: a folder of class folders with images, or a .csv or .jsonl file of text and label."
+Support = Annotated[Path, typer.Argument(metavar="SUPPORT", help=EXAMPLES, show_default=False)]
+MaybeSupport = Annotated[Path | None, typer.Argument(metavar="SUPPORT", help=EXAMPLES, show_default=False)]
 Output = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="RECIPE", help="The recipe file; without it none is written.")
 ]
@@ -100,7 +87,7 @@ NSteps = Annotated[
 
 def adapt(
     folder: Folder,
-    support: OldSupport = None,
+    support: MaybeSupport = None,
     output: Output = None,
     method: Way = None,
     router: Router = None,
@@ -118,6 +105,8 @@ def adapt(
     """Weigh the sources for a few labelled examples: by a trained router, by evidence, or by any other method."""
     old = recipe_to_refit(refit, support, renormalise)
     if old is not None and renormalise:
+        if any((method, router, told, head, cache, self_contained, diagnostics, report)):
+            raise InvalidSettings("--renormalise changes the weights alone: leave out all options but -o and --replace")
         share_out(folder, old, output, replace, as_json)
         return
     assert support is not None

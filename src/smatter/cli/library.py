@@ -96,9 +96,10 @@ def experts(
     """Keep a copy of a router's experts, so that recipes that open them need the router no more."""
     from smatter.library.edit import add_experts
 
-    _, digest = add_experts(folder, router)
-    data = {"library": str(folder), "experts": digest}
-    show(data, as_json, lambda: print(f"{folder} holds the experts {digest[:12]} of {router}"))
+    library, digest = add_experts(folder, router)
+    name = next(entry.router for entry in library.manifest.experts if entry.digest == digest)
+    data = {"library": str(folder), "experts": digest, "router": name}
+    show(data, as_json, lambda: print(f"{folder} holds the experts {digest[:12]} of {name}"))
 
 
 @app.command()

@@ -61,6 +61,8 @@ def predict_inputs(
     from smatter.files.writing import check_absent, new_text
     from smatter.tasks.inputs import count_inputs
 
+    if not inputs:
+        raise InvalidSupport("INPUTS is empty; give a folder, a file, or - for lines of standard input")
     if output is not None:
         check_absent(output)
     task, library = _opened(recipe, folder, router)
@@ -105,8 +107,9 @@ def _model(recipe: "Recipe", library: "Library") -> "TaskModel":
 
     torch.set_num_threads(1)
     logging.set_verbosity_error()
-    with progress_bar("checking files", sum(source.n_bytes for source in library.manifest.sources)) as progress:
-        library.verify(progress=progress)
+    needed = {*recipe.mixture_in(library.manifest.digests).active_sources, library.manifest.base}
+    with progress_bar("checking files", sum(library.manifest.source(name).n_bytes for name in needed)) as progress:
+        library.verify(tuple(needed), progress)
     return open_task(recipe, library)
 
 

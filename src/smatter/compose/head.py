@@ -4,6 +4,7 @@ import math
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,12 +40,17 @@ class ClassHead:
     length: float = 1.0
 
     def __post_init__(self) -> None:
+        if self.kind not in get_args(HeadName):
+            raise InvalidRecipe(f"unknown head {str(self.kind)[:80]!r}: use {', '.join(get_args(HeadName))}")
         if not 2 <= len(self.classes) <= MAX_CLASSES:
             raise InvalidRecipe(f"its head has {len(self.classes)} classes, not 2 to {MAX_CLASSES}")
         if mistake := wrong_class_name(self.classes):
             raise InvalidRecipe(f"its head has {mistake}")
-        if sorted(self.classes.values()) != list(range(len(self.classes))):
+        rows = list(self.classes.values())
+        if not all(type(row) is int for row in rows) or sorted(rows) != list(range(len(rows))):
             raise InvalidRecipe("the classes of its head do not each have one of its rows")
+        if self.kind == "linear" and rows != sorted(rows):
+            raise InvalidRecipe("the sources' own classifier has no rows here: number its classes in their order")
         if (self.weight is None) != (self.kind == "linear") or (self.weight is None and self.bias is not None):
             raise InvalidRecipe(f"its head is {self.kind} and does {'' if self.weight is None else 'not '}lack weights")
         for values, shape in ((self.weight, (len(self.classes), -1)), (self.bias, (len(self.classes),))):
@@ -74,7 +80,10 @@ class ClassHead:
 
 
 def wrong_class_name(names: Iterable[str]) -> str | None:
-    """What is wrong with the first name that cannot be told apart from another, or would harm who prints it."""
+    """What is wrong with the first name that differs from another in what cannot be seen, or would harm who prints it.
+
+    Letters of different scripts that look alike are different.
+    """
     seen: dict[str, str] = {}
     for name in names:
         if not name.strip() or len(name) > MAX_CLASS_CHARACTERS:
@@ -82,7 +91,10 @@ def wrong_class_name(names: Iterable[str]) -> str | None:
         for character in name:
             if (kind := HOSTILE.get(unicodedata.category(character))) or character in TURNING:
                 return f"a class name with {kind or 'a change of direction'}, {name[:80]!a}: rename it"
-        plain = unicodedata.normalize("NFC", name).strip()
+        visible = (character for character in name if unicodedata.category(character) != "Cf")
+        plain = unicodedata.normalize("NFC", "".join(visible)).strip()
+        if not plain:
+            return f"a class name that cannot be seen, {name[:80]!a}: rename it"
         if plain in seen:
             return f"two classes that read alike, {seen[plain][:80]!a} and {name[:80]!a}: rename one"
         seen[plain] = name

@@ -55,16 +55,16 @@ class Recipe:
                 raise InvalidRecipe(f"the recipe has {name}, which this version cannot honour: use a later Smatter")
 
     def lost_in(self, digests: Mapping[str, str]) -> dict[str, float]:
-        """Sources with weight that a library does not hold, and the share of the weight that each carries.
+        """Sources with weight whose contents a library does not hold, and the share of the weight that each carries.
 
         Args:
             digests: content digest of each source of that library.
         """
-        found = self._found(digests)
+        held, rows = set(digests.values()), self.mixture.rows
         return {
-            name: sum(row[column] for row in self.mixture.rows) / len(self.mixture.rows)
+            name: sum(row[column] for row in rows) / len(rows)
             for column, name in enumerate(self.mixture.sources)
-            if name in self.mixture.active_sources and column not in found
+            if name in self.mixture.active_sources and self.digests[name] not in held
         }
 
     def mixture_in(self, digests: Mapping[str, str]) -> Mixture:
@@ -74,45 +74,55 @@ class Recipe:
             digests: content digest of each source of that library.
         """
         for name, share in self.lost_in(digests).items():
-            what = "is not in this library, only"
-            if name in digests:
-                what = "has other contents in this library than"
-            if self.digests[name] in digests.values():
-                what = "has the same contents as another one, which this library holds only once; it is apart"
+            what = "has other contents in this library than" if name in digests else "is not in this library, only"
             raise InvalidRecipe(
                 f"source {name!r} {what} in the recipe, where it carries {share:.1%} of the weight: restore it, or fit "
                 "again without it with `smatter adapt --refit`"
             )
-        found = self._found(digests)
-        rows = tuple(tuple(row[column] for column in found) for row in self.mixture.rows)
-        return Mixture(tuple(found.values()), rows, self.mixture.modules, self.mixture.rule)
+        found: dict[str, str] = {}
+        active = self.mixture.active_sources
+        for name in sorted(self.mixture.sources, key=lambda name: (name not in active, name not in digests)):
+            free = [each for each in self._names(name, digests) if each not in found.values()]
+            if free:
+                found[name] = free[0]
+            elif name in active:
+                raise InvalidRecipe(
+                    f"source {name!r} has the same contents as another one of the recipe, and this library holds them "
+                    "once: add them under a second name, or share out the weights with `smatter adapt --refit`"
+                )
+        columns = [column for column, name in enumerate(self.mixture.sources) if name in found]
+        rows = tuple(tuple(row[column] for column in columns) for row in self.mixture.rows)
+        names = tuple(found[self.mixture.sources[column]] for column in columns)
+        return Mixture(names, rows, self.mixture.modules, self.mixture.rule)
 
     def renormalised(self, digests: Mapping[str, str]) -> "Recipe":
         """The recipe on the sources that a library holds, their weights divided by what is left of the sum.
 
         Nobody knows how good it is: the examples would tell.
         """
-        mixture, found = self.mixture, self._found(digests)
+        self.check_honoured()
+        mixture = self.mixture
         if mixture.rule != "simplex":
             raise InvalidRecipe("coefficients of task arithmetic have no sum to keep: fit again with examples")
-        rows = [[row[column] for column in found] for row in mixture.rows]
-        if not all(sum(row) > 0 for row in rows):
-            raise InvalidRecipe("none of the sources that carry its weight are left: fit again with examples")
-        scaled = tuple(tuple(weight / sum(row) for weight in row) for row in rows)
+        rows = []
+        for row in mixture.rows:
+            left: dict[str, float] = {}
+            for name, weight in zip(mixture.sources, row, strict=True):
+                for held in self._names(name, digests)[:1]:
+                    left[held] = left.get(held, 0.0) + weight
+            total = sum(left.values())
+            if not total > 0:
+                raise InvalidRecipe("none of the sources that carry its weight are left: fit again with examples")
+            rows.append({name: weight / total for name, weight in left.items()})
         origin = self.notes.origin and self.notes.origin.model_copy(update={"loss": None})
         return replace(
             self,
-            mixture=Mixture(tuple(found.values()), scaled, mixture.modules),
-            digests={name: digests[name] for name in found.values()},
-            notes=self.notes.model_copy(update={"origin": origin, "pins": None}),
+            mixture=Mixture(tuple(rows[0]), tuple(tuple(row.values()) for row in rows), mixture.modules),
+            digests={name: digests[name] for name in rows[0]},
+            notes=self.notes.model_copy(update={"origin": origin}),
         )
 
-    def _found(self, digests: Mapping[str, str]) -> dict[int, str]:
-        """The name in a library of each column of the mixture that has one there."""
-        found: dict[int, str] = {}
-        for column, name in enumerate(self.mixture.sources):
-            candidates = [other for other, digest in digests.items() if digest == self.digests[name]]
-            unused = [other for other in candidates if other not in found.values()]
-            if unused:
-                found[column] = name if name in unused else unused[0]
-        return found
+    def _names(self, name: str, digests: Mapping[str, str]) -> list[str]:
+        """Names in a library of a source's contents, its own first."""
+        alike = [other for other, digest in digests.items() if digest == self.digests[name]]
+        return sorted(alike, key=lambda other: other != name)

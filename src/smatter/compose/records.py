@@ -8,7 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 from smatter.files.fields import Digest, FileName, Name, TensorName
 
 Words = Annotated[str, StringConstraints(max_length=1_000)]
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Setting = Annotated[str, StringConstraints(max_length=100_000)]
+Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
+Share = Annotated[Number, Field(ge=0, le=1)]
 
 
 class _Record(BaseModel):
@@ -26,9 +28,9 @@ class Origin(_Record):
     """
 
     method: Name
-    settings: dict[Name, Words] = Field(default={}, max_length=100)
+    settings: dict[Name, Setting] = Field(default={}, max_length=100)
     task: Digest | None = None
-    loss: float | None = Field(default=None, allow_inf_nan=False)
+    loss: Number | None = None
 
 
 class Pins(_Record):
@@ -75,7 +77,7 @@ class Decision(_Record):
     """
 
     outcome: Literal["routed", "abstained"]
-    score: float = Field(allow_inf_nan=False)
+    score: Number
     reason: Words = ""
 
 
@@ -89,7 +91,7 @@ class TimeBudget(_Record):
         profile: digest of the device's profile.
     """
 
-    value: float = Field(gt=0, allow_inf_nan=False)
+    value: Annotated[Number, Field(gt=0)]
     unit: Literal["ms forward", "ms to first prediction"]
     quantile: Share
     profile: Digest

@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -60,17 +60,27 @@ def read_header(path: Path) -> Header:
     """Read and check the header of a safetensors file; its values are not touched."""
     size = regular_file_size(path)
     with path.open("rb") as file:
-        prefix = file.read(8)
-        length = int.from_bytes(prefix, "little")
-        if len(prefix) < 8 or length > size - 8:
-            raise UnsafeFile(f"{path} is cut short: it says it has {length} bytes of header in {size}; copy it again")
-        if length > MAX_HEADER_BYTES:
-            raise UnsafeFile(
-                f"{path} has a header of {length} bytes, above the limit of {MAX_HEADER_BYTES}; save it in shards, or "
-                "with fewer names"
-            )
-        text = file.read(length)
-    return parse_header(text, size - 8 - length, path)
+        return header_of(file, size, path)
+
+
+def header_of(file: BinaryIO, size: int, path: Path) -> Header:
+    """Read and check the header of a safetensors file that is open, or in memory.
+
+    Args:
+        file: at its beginning.
+        size: of all of it, in bytes.
+        path: where it is, for messages.
+    """
+    prefix = file.read(8)
+    length = int.from_bytes(prefix, "little")
+    if len(prefix) < 8 or length > size - 8:
+        raise UnsafeFile(f"{path} is cut short: it says it has {length} bytes of header in {size}; copy it again")
+    if length > MAX_HEADER_BYTES:
+        raise UnsafeFile(
+            f"{path} has a header of {length} bytes, above the limit of {MAX_HEADER_BYTES}; save it in shards, or "
+            "with fewer names"
+        )
+    return parse_header(file.read(length), size - 8 - length, path)
 
 
 def parse_header(text: bytes, n_data_bytes: int, path: Path) -> Header:

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from smatter.errors import AlreadyExists, CannotWrite, NotFound, SmatterError
-from smatter.files.reading import Array
+from smatter.files.reading import MAX_HEADER_BYTES, Array
 from smatter.records import TensorSpec
 
 
@@ -41,7 +41,12 @@ def new_text(path: Path) -> Iterator[TextIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+        try:
+            path.hardlink_to(temporary)  # unlike a renaming, it never replaces what has appeared there meanwhile
+        except FileExistsError:
+            raise AlreadyExists(f"{path} has appeared meanwhile; choose another name") from None
+        except OSError:  # a disk without links
+            temporary.replace(path)
     _settle(path)
 
 
@@ -186,6 +191,8 @@ def write_tensors(path: Path, tensors: Iterable[tuple[str, TensorSpec, Array]], 
     """Replace a small safetensors file whose tensors are all in memory."""
     items = list(tensors)
     header = encode_header([(name, spec) for name, spec, _ in items], metadata)
+    if len(header) > MAX_HEADER_BYTES:
+        raise CannotWrite(f"cannot write {path}: its names take {len(header)} bytes, more than is read; shorten them")
     write_file(path, header, *(np.ascontiguousarray(array).tobytes() for _, _, array in items))
 
 

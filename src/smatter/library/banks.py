@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,8 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from smatter.compose.experts import MAX_EXPERTS, ExpertMix
 from smatter.errors import InvalidRecipe, InvalidRouter, NotFound
 from smatter.files.fields import Digest, TensorName, first_mistake
-from smatter.files.hashing import file_digest
-from smatter.files.reading import MappedFile, parse_json, regular_file_size
+from smatter.files.reading import header_of, parse_json, regular_file_size
 from smatter.files.writing import encode_header, write_file
 from smatter.records import Partition, TensorSpec
 from smatter.settings import UnitKind
@@ -215,27 +215,39 @@ def read_bank(path: Path, digest: str | None = None) -> Bank:
         digest: the sha256 that the file must have; any by default.
     """
     regular_file_size(path)
-    found = file_digest(path)
+    return parse_bank(path.read_bytes(), path, digest)
+
+
+def parse_bank(data: bytes, path: Path, digest: str | None = None) -> Bank:
+    """The bank in the bytes of a file, which are those that its digest is of; see `read_bank`."""
+    found = hashlib.sha256(data).hexdigest()
     if digest is not None and found != digest:
         raise InvalidRouter(f"{path} is not the bank of experts that it was: restore it, or train the router again")
-    file = MappedFile(path)
-    specs = {name: placed.spec.dtype for name, placed in file.header.tensors.items()}
-    if KEY not in file.header.metadata or specs != {"values": "F16", "masks": "U8"}:
+    file = header_of(BytesIO(data), len(data), path)
+    dtypes = {name: placed.spec.dtype for name, placed in file.tensors.items()}
+    if KEY not in file.metadata or dtypes != {"values": "F16", "masks": "U8"}:
         raise InvalidRouter(f"{path} is not a bank of experts: give one that `smatter train` wrote")
     try:
-        header = _Header.model_validate(parse_json(file.header.metadata[KEY].encode(), path))
+        header = _Header.model_validate(parse_json(file.metadata[KEY].encode(), path))
     except ValidationError as error:
         raise InvalidRouter(f"{path} is not a bank of experts ({first_mistake(error)}): train again") from None
-    masks = file.whole("masks")
+    half, byte = file.tensors["values"], file.tensors["masks"]
+    values = np.frombuffer(data, np.float16, half.spec.n_elements, half.offset).reshape(half.spec.shape)
+    masks = np.frombuffer(data, np.uint8, byte.spec.n_elements, byte.offset).reshape(byte.spec.shape)
     if masks.max(initial=0) > 1:
         raise InvalidRouter(f"{path} has masks that are not zeros and ones: train the router again")
     told = {name: getattr(header, name) for name in ("units", "rank", "base", "partition", "tensors")}
-    return Bank(file.whole("values").copy(), masks.astype(np.bool_), **told, digest=found)
+    return Bank(values, masks.astype(np.bool_), **told, digest=found)
 
 
 def router_bank(folder: str | Path) -> Bank:
     """The bank of a router, from its folder."""
+    return read_bank(bank_of(folder))
+
+
+def bank_of(folder: str | Path) -> Path:
+    """Where the bank of a router is."""
     path = Path(folder) / BANK
     if not path.is_file():
         raise NotFound(f"{folder} has no {BANK}: give the folder of a router that `smatter train` wrote with --experts")
-    return read_bank(path)
+    return path

@@ -21,7 +21,7 @@ from smatter.errors import (
 from smatter.files.hashing import file_digest
 from smatter.files.reading import safe_path
 from smatter.files.writing import new_folder, write_file
-from smatter.library.banks import BANK, read_bank, router_bank
+from smatter.library.banks import bank_of, parse_bank, read_bank
 from smatter.library.check import differing_buffers, relations
 from smatter.library.checkpoint import SIDE_FILES, Checkpoint, open_checkpoint
 from smatter.library.compare import Finding, compare
@@ -177,7 +177,9 @@ def add_experts(folder: str | Path, router: str | Path) -> tuple[Library, str]:
         folder: the library's folder.
         router: the router's folder.
     """
-    folder, bank = Path(folder), router_bank(router)
+    folder, source = Path(folder), bank_of(router)
+    data = source.read_bytes()
+    bank = parse_bank(data, source)
     with _locked(folder):
         library = open_library(folder)
         library.lend(bank)
@@ -185,13 +187,11 @@ def add_experts(folder: str | Path, router: str | Path) -> tuple[Library, str]:
         path = folder / EXPERTS / bank_file(bank.digest)
         if path.parent.is_symlink():
             raise UnsafeFile(f"{path.parent} is a link; make it a folder of the library's own")
-        data = (Path(router) / BANK).read_bytes()
-        entry = BankEntry(digest=bank.digest, size=len(data), router=Path(router).resolve().name[:255])
+        entry = BankEntry(digest=bank.digest, size=len(data), router=_name_from(Path(router)))
         others = [each for each in library.manifest.experts if each.digest != bank.digest]
         manifest = _changed(library, experts=[each.model_dump() for each in (*others, entry)])
         with _kept_if_filled(path.parent):
             write_file(path, data)
-            read_bank(path, bank.digest)
             write_file(folder / MANIFEST, manifest.to_json())
     return Library(folder, manifest), bank.digest
 

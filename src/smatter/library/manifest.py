@@ -62,8 +62,8 @@ class BankEntry(_Record):
 
     digest: Digest
     size: int = Field(ge=0)
-    router: Annotated[str, StringConstraints(max_length=255)]
-    """Name of the router's folder, for people."""
+    router: Name
+    """Of the router's folder, for people."""
 
 
 class Manifest(_Record):

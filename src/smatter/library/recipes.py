@@ -36,7 +36,7 @@ class _Bank(BaseModel):
 
 
 class _Head(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     kind: HeadName
     classes: dict[str, int]
@@ -128,9 +128,11 @@ def _check_schema(data: Any) -> None:
 
 def _restored(header: _Header, tensors: "_Tensors") -> Recipe:
     rows = tensors.take("mixture", "F64")
-    if rows.ndim != 2:
-        raise InvalidRecipe("its mixture is not a matrix")
     names = tuple(name for name, _ in header.sources)
+    if rows.shape != (max(1, len(header.modules)), len(names)):
+        raise InvalidRecipe(
+            f"its mixture is {list(rows.shape)} for {len(header.modules)} modules, {len(names)} sources"
+        )
     mixture = Mixture(names, tuple(tuple(map(float, row)) for row in rows), header.modules, header.rule)
     experts, head = None, None
     if header.experts:

@@ -55,7 +55,6 @@ class Resident:
     def __init__(self, library: Library, dtype: str = "F32", what: Mixture | Recipe | None = None) -> None:
         if dtype not in DTYPES:
             raise InvalidSettings(f"unknown dtype {dtype!r}: use {' or '.join(DTYPES)}")
-        library.verify()
         self.library, self.dtype = library, dtype
         self.specs = {
             name: TensorSpec(dtype, spec.shape) if spec.is_floating else spec for name, spec in library.specs.items()
@@ -86,6 +85,7 @@ class Resident:
             plan = library.plan(what, self.specs)
         else:
             plan = make_plan(what, self.specs, library.partition, library.manifest.digests, residual)
+        library.verify((*plan.sources, library.manifest.base))  # the base's files say how inputs are prepared
         execute(plan, library, self.arena)
 
     def features(self, inputs: Inputs) -> Tensor:
@@ -158,6 +158,7 @@ class LiveMixture(Resident):
     """
 
     def __init__(self, library: Library) -> None:
+        library.verify()
         super().__init__(library)
         self.n_forwards, self.n_backwards = 0, 0
         self.parameters: dict[str, torch.nn.Parameter] = {

@@ -249,6 +249,10 @@ def as_before(recipe: Recipe, has_router: bool, changes: Mapping[str, str] | Non
         name = "router"
     elif recipe.residual is not None:
         name, told = "solver", {"n_elements": str(recipe.residual.n_nonzero)}
+    elif recipe.mixture.modules:
+        name, told = "solver", {"per_module": "yes"}
+    elif recipe.mixture.rule == "arithmetic":
+        name = "task_arithmetic"
     else:
         name = "evidence"
     return name, find(name).read_settings({**told, **(changes or {})})

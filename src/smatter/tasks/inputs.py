@@ -98,7 +98,10 @@ def _pictures(folder: Path) -> Iterator[Path]:
     while waiting:
         entry = waiting.pop()
         if entry.is_dir(follow_symlinks=False):
-            waiting += _entries(Path(entry.path))
+            try:
+                waiting += _entries(Path(entry.path))
+            except OSError:  # a folder that may not be looked into is told like a picture that may not
+                yield Path(entry.path)
         elif (path := Path(entry.path)).suffix.lower() in SUFFIXES:
             yield path
 

@@ -109,7 +109,8 @@ def _sound(row: RawRow) -> RawRow:
 
 
 def _csv(path: Path, needed: tuple[str, ...], longest: int | None) -> Iterator[RawRow]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
+    # Where bad rows are let through, bytes that are not UTF-8 become halves of characters, which a row is told for.
+    with path.open(encoding="utf-8-sig", newline="", errors="surrogateescape" if longest else "strict") as file:
         reader = csv.DictReader(file, strict=True)
         try:
             columns = reader.fieldnames

@@ -9,7 +9,7 @@ Nothing here needs torch, so that a recipe is composed without it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -120,13 +120,6 @@ class Numbering:
             rest = result[where]
             rest[rest < 0] = units.first + len(units.groups)
         return result
-
-    def by_module(self, values: Sequence[float]) -> dict[str, list[float]]:
-        """A number for each unit, as a router has them, as lists of the modules' own units."""
-        return {
-            module: [float(value) for value in values[own.first : own.first + own.n_units]]
-            for module, own in self.units.items()
-        }
 
     def active(self, residual: Residual) -> dict[str, float]:
         """Share of each module's groups that a residual touches, and 1 for each rest, by name; none where it is zero.
