@@ -2,13 +2,15 @@
 
 import ctypes
 import errno
+import fcntl
 import glob
 import json
 import os
 import secrets
 import shutil
+import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
@@ -21,13 +23,15 @@ from smatter.records import TensorSpec
 
 
 def write_file(path: Path, *chunks: bytes) -> None:
-    """Replace a file's content: temporary file beside it, fsync, rename, fsync of the folder."""
-    with _partial(path) as temporary:
-        with temporary.open("xb") as file:
+    """Replace a file's content, but not its permissions: temporary file, fsync, rename, fsync of the folder."""
+    with _partial(path, _new_file) as (temporary, descriptor):
+        with suppress(FileNotFoundError):
+            os.fchmod(descriptor, stat.S_IMODE(path.stat().st_mode))
+        with open(descriptor, "wb", closefd=False) as file:
             for chunk in chunks:
                 file.write(chunk)
             file.flush()
-            os.fsync(file.fileno())
+            os.fsync(descriptor)
         temporary.replace(path)
     _settle(path)
 
@@ -36,11 +40,11 @@ def write_file(path: Path, *chunks: bytes) -> None:
 def new_text(path: Path) -> Iterator[TextIO]:
     """Write a text, in UTF-8, to a file that appears under `path` all at once when the block ends without an error."""
     check_absent(path)
-    with _partial(path) as temporary:
-        with temporary.open("x", encoding="utf-8", newline="") as file:
+    with _partial(path, _new_file) as (temporary, descriptor):
+        with open(descriptor, "w", encoding="utf-8", newline="", closefd=False) as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            os.fsync(descriptor)
         try:
             path.hardlink_to(temporary)  # unlike a renaming, it never replaces what has appeared there meanwhile
         except FileExistsError:
@@ -59,8 +63,7 @@ def new_folder(path: Path, replace: bool = False) -> Iterator[Path]:
         replace: exchange an existing folder for the new one in a single step, then delete the old one.
     """
     check_free(path, replace)
-    with _partial(path) as temporary:
-        temporary.mkdir()
+    with _partial(path, _new_folder) as (temporary, _):
         yield temporary
         for file in temporary.rglob("*"):
             sync_folder(file)
@@ -92,47 +95,68 @@ def check_absent(path: Path) -> None:
 
 
 @contextmanager
-def _partial(path: Path) -> Iterator[Path]:
-    """A temporary name beside `path`; what is left under it afterwards, by this or a killed process, is deleted."""
+def _partial(path: Path, create: Callable[[Path], int]) -> Iterator[tuple[Path, int]]:
+    """A temporary file or folder beside `path`, and a descriptor of it; what is left of it afterwards is deleted.
+
+    It is locked while it is in use, by whatever process in whatever container; one that nobody has locked was left by a
+    process that was killed, and is deleted by the next one to write the same name.
+    """
     if path.name in ("", ".."):
         raise NotFound(f"{path} names nothing new; give the name of a file or folder to write")
     stem = f".{path.name}.partial-"
-    try:
+    with suppress(OSError):  # a leftover that cannot be deleted is no reason to refuse new work
         for other in path.parent.glob(f"{glob.escape(stem)}*"):
-            if other not in _in_use and not _alive(other.name.removeprefix(stem)):
-                _delete(other)
-    except OSError:
-        pass  # a leftover that cannot be deleted is no reason to refuse new work
-    temporary = path.with_name(f"{stem}{os.getpid()}-{secrets.token_hex(4)}")
-    _in_use.add(temporary)
+            _sweep(other)
+    temporary, descriptor = path, -1
     try:
-        yield temporary
+        while descriptor < 0:
+            temporary = path.with_name(f"{stem}{secrets.token_hex(8)}")
+            descriptor = _owned(temporary, create)
+        yield temporary, descriptor
     except OSError as error:
-        about_source = error.filename is not None and temporary.name not in str(error.filename)
+        about_source = error.filename is not None and stem not in str(error.filename)
         if isinstance(error, SmatterError) or about_source:
             raise
         raise _explained(error, path) from error
     finally:
-        _delete(temporary)
-        _in_use.discard(temporary)
+        if temporary != path:
+            _delete(temporary)
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
-_in_use: set[Path] = set()
-"""Temporary names of this process; any other with its number is of a killed one that had the same."""
+def _owned(temporary: Path, create: Callable[[Path], int]) -> int:
+    """A descriptor of something new that we hold the lock of; -1 where a process that sweeps was quicker."""
+    descriptor = create(temporary)
+    with suppress(OSError):  # on a disk without locks nothing is ever swept
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    if temporary.exists() and temporary.stat().st_ino == os.fstat(descriptor).st_ino:
+        return descriptor
+    os.close(descriptor)
+    return -1
 
 
-def _alive(suffix: str) -> bool:
-    """Whether the process that chose a temporary name, other than this one, still runs."""
-    process = suffix.partition("-")[0]
-    if not process.isdecimal() or int(process) == os.getpid():
-        return False
+def _new_file(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+
+
+def _new_folder(path: Path) -> int:
+    path.mkdir()
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _sweep(leftover: Path) -> None:
+    """Delete a temporary file or folder that nobody has locked."""
+    if leftover.is_symlink() or not (leftover.is_dir() or leftover.is_file()):
+        return
+    descriptor = os.open(leftover, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.kill(int(process), 0)
-    except (OverflowError, ProcessLookupError):
-        return False
-    except PermissionError:
-        return True
-    return True
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _delete(leftover)
+    except OSError:  # in use
+        return
+    finally:
+        os.close(descriptor)
 
 
 def _delete(path: Path) -> None:
