@@ -1,9 +1,13 @@
 """`smatter`: the program's entry, its errors and exit codes (0 well, 2 a user's mistake, 1 ours)."""
 
 import io
+import os
+import signal
 import sys
 import traceback
-from typing import Annotated
+from contextlib import suppress
+from types import FrameType
+from typing import Annotated, Any
 
 import typer
 
@@ -47,23 +51,44 @@ def run_program() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name the terminal cannot show is no error
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` has it
+            signal.signal(number, _stop)
     sys.exit(main(sys.argv[1:]))
+
+
+class Stopped(BaseException):
+    """A signal asks the program to end; whatever is under way cleans up after itself.
+
+    Args:
+        number: of the signal.
+    """
+
+    def __init__(self, number: int = signal.SIGINT) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def _stop(number: int, _frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_IGN)  # a second one must not disturb the cleaning up
+    raise Stopped(number)
 
 
 def main(arguments: list[str]) -> int:
     """Run one command; returns its exit code."""
     debug = "--debug" in arguments
     try:
-        words = [word for word in arguments if word != "--debug"] or ["--help"]
-        result = app(words, prog_name="smatter", standalone_mode=False)
+        result = _run([word for word in arguments if word != "--debug"] or ["--help"])
     except typer.Exit as finished:
         return finished.exit_code
-    except (typer.Abort, KeyboardInterrupt):
-        return _complain("interrupted; what was complete before is kept, nothing half done", 130)
+    except (typer.Abort, KeyboardInterrupt, Stopped) as error:
+        number = error.number if isinstance(error, Stopped) else signal.SIGINT
+        return _complain("interrupted; what was complete before is kept, nothing half done", 128 + number)
     except typer.TyperException as error:
         return _complain(f"{error.format_message()} (see --help)", 2)
-    except BrokenPipeError:
-        sys.stderr.close()
+    except BrokenPipeError:  # nobody reads on; what Python would still like to write goes nowhere
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
         if debug:
@@ -77,6 +102,15 @@ def main(arguments: list[str]) -> int:
             return _complain("out of memory; close other programs or use a smaller library", 2)
         return _complain(f"internal error: {type(error).__name__}: {error}; run again with --debug and report it", 1)
     return result if isinstance(result, int) else 0
+
+
+def _run(words: list[str]) -> Any:
+    """Run one command; typer's own way of running it would hide how it ended."""
+    command = typer.main.get_command(app)
+    with command.make_context("smatter", words) as context:
+        result = command.invoke(context)
+        sys.stdout.flush()
+        return result
 
 
 def _complain(message: str, code: int) -> int:
