@@ -49,7 +49,9 @@ def test_all_of_a_recipe_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "r.safetensors"
     smatter.write_recipe(path, EVERYTHING)
     back = smatter.read_recipe(path)
-    assert back.mixture == EVERYTHING.mixture and back.digests == EVERYTHING.digests and back.notes == EVERYTHING.notes
+    assert back.mixture == EVERYTHING.mixture and back.digests == EVERYTHING.digests
+    assert back.notes.pins and back.notes.pins.tensors
+    assert back.notes.model_copy(update={"pins": None}) == EVERYTHING.notes
     np.testing.assert_equal(_plain(back.residual), _plain(EVERYTHING.residual))
     np.testing.assert_equal(_plain(back.experts), _plain(EVERYTHING.experts))
     np.testing.assert_equal(_plain(back.head), _plain(EVERYTHING.head))
@@ -162,6 +164,9 @@ def test_private_weights_tell_nothing_of_the_examples(tiny_library: Library, tin
     recipe = adapted.recipe
     assert recipe.head is None and recipe.experts is None and recipe.residual is None
     assert recipe.notes == Notes(origin=Origin(method="private"))
+    adapted.save(tmp_path / "r.safetensors")
+    kept = smatter.read_recipe(tmp_path / "r.safetensors")
+    assert kept.head is None and kept.notes.origin == Origin(method="private")
     assert adapted.predict(support.inputs).names  # in this process they are at hand
 
 
@@ -246,8 +251,7 @@ def test_sources_of_the_same_contents_share_a_place_when_weights_are_shared_out(
     idle = Recipe(Mixture.of({"a": 0.0, "b": 0.6, "c": 0.4}), {"a": one, "b": one, "c": two}, "M", SHA)
     assert idle.mixture_in({"b": one, "c": two, "d": three}) == Mixture.of({"b": 0.6, "c": 0.4})
     pinned = replace(twins, notes=Notes(pins=Pins(result=SHA)))
-    with pytest.raises(InvalidRecipe, match="pins"):
-        pinned.renormalised({"b": one})
+    assert pinned.renormalised({"b": one}).notes.pins is None  # other bits
 
 
 def test_what_cannot_be_read_is_not_written(tmp_path: Path) -> None:
@@ -270,7 +274,7 @@ def test_a_source_that_is_not_used_may_be_damaged(topics: Library, tmp_path: Pat
     assert smatter.open_task(recipe, open_library(table.parent)).predict(["food0a"]).names
     used = next(name for name in recipe.mixture.active_sources)
     (library.path_of(library.manifest.source(used)) / "model.safetensors").write_bytes(b"")
-    with pytest.raises(ValueError, match="has changed"):
+    with pytest.raises(ValueError, match="cut short"):
         smatter.open_task(recipe, open_library(table.parent))
 
 
@@ -295,3 +299,24 @@ def test_the_task_of_a_refit_is_told_apart_by_its_examples(toy) -> None:
     adapted = smatter.adapt(toy.library, support)
     live = adapted._live
     assert adapted.recipe.notes.origin.task == Task.of(live, support).digest
+
+
+def test_a_recipe_is_bound_to_its_bits(topics: Library, tmp_path: Path, capsys) -> None:
+    shutil.copytree(topics.folder, tmp_path / "library")
+    library = open_library(tmp_path / "library")
+    path, words = tmp_path / "r.safetensors", ["compose", str(library.folder), "--recipe"]
+    smatter.adapt(library, texts_support("food")).save(path)
+    recipe = smatter.read_recipe(path)
+    assert recipe.notes.pins and set(recipe.notes.pins.files) >= {"config.json", "vocab.txt"}
+    assert main([*words, str(path), "--verify", "-o", str(tmp_path / "out")]) == 0
+    other = recipe.notes.pins.model_copy(update={"result": SHA})
+    smatter.write_recipe(path, replace(recipe, notes=recipe.notes.model_copy(update={"pins": other})))
+    capsys.readouterr()
+    assert main([*words, str(path), "--verify", "-o", str(tmp_path / "none")]) == 1
+    assert capsys.readouterr().err.count("\n") == 1 and not (tmp_path / "none").exists()
+    assert main(["compose", str(library.folder), "--weights", "base=1", "--verify"]) == 2
+    table = json.loads((library.folder / "library.json").read_text())
+    table["sources"][0]["files"]["vocab.txt"]["sha256"] = SHA
+    (library.folder / "library.json").write_text(json.dumps(table))
+    with pytest.raises(InvalidRecipe, match=r"vocab\.txt of the base"):
+        open_library(library.folder).plan(recipe)

@@ -12,7 +12,12 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from smatter.compose.records import Number
 from smatter.errors import SmatterError
+from smatter.files.fields import Digest
+from smatter.files.hashing import file_digest
 from smatter.files.reading import read_small_json
 from smatter.files.writing import write_file
 from smatter.library.recipes import read_recipe, write_recipe
@@ -24,7 +29,7 @@ from smatter.route.evidence import Evidence
 MAX_BYTES = 1_000_000_000
 """Beyond it, results not used for longest are deleted."""
 
-FORMAT = 4
+FORMAT = 5
 """Raised when results of earlier versions must not be found any more."""
 
 NAME = r"[0-9a-f]{64}\.(?:safetensors|json)"
@@ -67,50 +72,43 @@ class Cache:
             return None
         recipe_file, facts_file = self._files(self.key)
         try:
-            recipe, facts = read_recipe(recipe_file), _tuples(read_small_json(facts_file))
+            kept = _Kept.model_validate(read_small_json(facts_file))
+            recipe = read_recipe(recipe_file)
+            if kept.checksum != _checksum(kept.facts, recipe_file):
+                return None
             recipe_file.touch()
-            evidence = facts.pop("evidence")
-            if evidence is not None:
-                losses = tuple(math.nan if loss is None else loss for loss in evidence.pop("losses"))
-                evidence = Evidence(losses=losses, **evidence)
-            spread = partial(tuple, facts.pop("spread"))
-            trace, passes = Trace(**facts.pop("trace")), Passes(**facts.pop("passes"))
+            facts = kept.facts.model_dump()
+            if facts["evidence"] is not None:
+                losses = tuple(math.nan if loss is None else loss for loss in facts["evidence"].pop("losses"))
+                facts["evidence"] = Evidence(losses=losses, **facts["evidence"])
+            facts |= {"spread": partial(tuple, kept.facts.spread), "trace": Trace(**facts["trace"])}
+            facts["passes"] = Passes(**facts["passes"])
             mixture = recipe.mixture_in(self.live.library.manifest.digests)
-            fit = Fit(
-                mixture,
-                experts=recipe.experts,
-                residual=recipe.residual,
-                evidence=evidence,
-                spread=spread,
-                trace=trace,
-                passes=passes,
-                **facts,
-            )
+            fit = Fit(mixture, experts=recipe.experts, residual=recipe.residual, **facts)
             fit.recipe(self.live.library)  # refuses what cannot be composed, such as experts that are not known
             return fit
-        except (SmatterError, OSError, TypeError, AttributeError, KeyError):
+        except (SmatterError, OSError, ValidationError):
             return None
 
     def put(self, fit: Fit) -> None:
         """Keep a result, if the disk lets us."""
         if self.key is None:
             return
-        facts = {field.name: getattr(fit, field.name) for field in fields(fit)}
-        del facts["mixture"], facts["experts"], facts["residual"]
-        facts |= {
-            "likeness": dict(fit.likeness),
-            "spread": fit.spread(),
-            "trace": asdict(fit.trace),
-            "passes": asdict(fit.passes),
-        }
+        told = {name: getattr(fit, name) for name in ("likeness", "notes", "is_private", "seconds")}
+        told |= {"spread": fit.spread(), "trace": asdict(fit.trace), "passes": asdict(fit.passes), "evidence": None}
         if fit.evidence:
             losses = [loss if math.isfinite(loss) else None for loss in fit.evidence.losses]
-            facts["evidence"] = asdict(fit.evidence) | {"losses": losses}
+            told["evidence"] = asdict(fit.evidence) | {"losses": losses}
+        try:
+            facts = _Facts.model_validate(told)
+        except ValidationError:  # of a fit that is not all numbers nothing is kept
+            return
         recipe_file, facts_file = self._files(self.key)
         with suppress(OSError):  # CannotWrite is one
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_file(facts_file, json.dumps(facts).encode())
             write_recipe(recipe_file, fit.recipe(self.live.library))
+            kept = _Kept(checksum=_checksum(facts, recipe_file), facts=facts)
+            write_file(facts_file, kept.model_dump_json().encode())
             self._prune()
 
     def _prune(self) -> None:
@@ -127,8 +125,47 @@ class Cache:
         return self.folder / f"{key}.safetensors", self.folder / f"{key}.json"
 
 
-def _tuples(value: Any) -> Any:
-    """JSON with tuples for lists."""
-    if isinstance(value, dict):
-        return {name: _tuples(each) for name, each in value.items()}
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class _Trace(_Record):
+    losses: tuple[Number, ...]
+    path: tuple[tuple[Number, ...], ...]
+    endings: tuple[str, ...]
+
+
+class _Passes(_Record):
+    forwards: int
+    backwards: int
+
+
+class _Evidence(_Record):
+    sources: tuple[str, ...]
+    losses: tuple[Number | None, ...]
+    weights: tuple[Number, ...]
+    error: Number
+    temperature: Number
+
+
+class _Facts(_Record):
+    """What a result is beside its recipe."""
+
+    likeness: dict[str, Number]
+    notes: tuple[str, ...]
+    is_private: bool
+    seconds: Number
+    spread: tuple[Number, ...]
+    trace: _Trace
+    passes: _Passes
+    evidence: _Evidence | None
+
+
+class _Kept(_Record):
+    checksum: Digest
+    facts: _Facts
+
+
+def _checksum(facts: _Facts, recipe_file: Path) -> str:
+    """Binds what is said of a result to its recipe."""
+    return hashlib.sha256(facts.model_dump_json().encode() + file_digest(recipe_file).encode()).hexdigest()

@@ -245,13 +245,15 @@ class Adapted:
         return self._model.predict(inputs)
 
     def save(self, path: str | Path, self_contained: bool = False) -> None:
-        """Write the recipe; an existing file is replaced in one step.
+        """Write the recipe, bound to what it composes now; an existing file is replaced in one step.
 
         Args:
             path: of the file.
             self_contained: expand experts, so that the recipe needs no bank.
         """
-        write_recipe(path, self._live.library.self_contained(self.recipe) if self_contained else self.recipe)
+        library = self._live.library
+        recipe = library.self_contained(self.recipe) if self_contained else self.recipe
+        write_recipe(path, library.pinned(recipe))
 
     def to_dict(self) -> dict[str, Any]:
         """All that is known of it, for machines; of private weights nothing but these."""

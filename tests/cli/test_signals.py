@@ -17,7 +17,8 @@ SMATTER = [sys.executable, "-m", "smatter"]
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda each: each.name)
 def test_a_signal_ends_in_its_line_and_leaves_nothing(topics: Library, tmp_path: Path, number: signal.Signals) -> None:
     smatter.adapt(topics, texts_support("food")).save(tmp_path / "r.safetensors")
-    words = ["predict", str(tmp_path / "r.safetensors"), "-", "--library", str(topics.folder), "-o", str(tmp_path / "o")]
+    recipe, library, output = (str(each) for each in (tmp_path / "r.safetensors", topics.folder, tmp_path / "o"))
+    words = ["predict", recipe, "-", "--library", library, "-o", output]
     process = subprocess.Popen(
         [*SMATTER, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

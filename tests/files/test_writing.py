@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from smatter.errors import AlreadyExists
-from smatter.files.writing import new_folder, new_text, write_file
+from smatter.errors import AlreadyExists, CannotWrite
+from smatter.files.writing import locked_folder, new_folder, new_text, write_file
 
 HOLD = """
 import sys, time
@@ -72,3 +72,16 @@ def test_what_has_appeared_meanwhile_is_not_replaced(tmp_path: Path) -> None:
         file.write("ours")
         path.write_text("theirs")
     assert path.read_text() == "theirs" and [each.name for each in tmp_path.iterdir()] == ["out.csv"]
+
+
+def test_a_busy_folder_says_who_has_it_and_is_given_up(tmp_path: Path) -> None:
+    script = "import fcntl, os, sys, time; fcntl.flock(os.open(sys.argv[1], 0), 2); print('held'); time.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-u", "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout and process.stdout.readline() == "held\n"
+    told = rf"in use by (process {process.pid} \(|another process)"
+    with pytest.raises(CannotWrite, match=told), locked_folder(tmp_path, 0.2):
+        pass
+    process.kill()
+    process.communicate()
+    with locked_folder(tmp_path, 0.2), new_folder(tmp_path / "new") as own, locked_folder(own, 0.2):
+        pass  # what nobody else knows of is ours

@@ -408,9 +408,9 @@ def config_of_the_base_changed(shelf: Shelf) -> list[str]:
     return shelf.compose("law=1")
 
 
-@CASES.refused("code/stored.safetensors", CHANGED)
+@CASES.refused("stored.safetensors", CHANGED)
 def stored_source_with_one_byte_changed(shelf: Shelf) -> list[str]:
-    file = shelf.library / "sources/code/stored.safetensors"
+    file = shelf.stored("code")
     file.write_bytes(file.read_bytes()[:-1] + b"\x01")
     return shelf.compose("code=1")
 
@@ -451,7 +451,7 @@ def tokenizer_slipped_in_beside_the_base(shelf: Shelf) -> list[str]:
 
 @CASES.refused("stored.safetensors", "copy it again")
 def pipe_for_a_stored_source(shelf: Shelf) -> list[str]:
-    file = shelf.library / "sources/code/stored.safetensors"
+    file = shelf.stored("code")
     file.unlink()
     os.mkfifo(file)
     return shelf.compose("code=1")
@@ -471,7 +471,7 @@ def stored(source: str, remedy: str = "remove the source", naming: str = "") -> 
 
     def register(spoil: Spoil) -> None:
         def lay_out(shelf: Shelf) -> list[str]:
-            file = shelf.library / "sources" / source / "stored.safetensors"
+            file = shelf.stored(source)
             parts, metadata = decode_tensors(file.read_bytes())
             described = json.loads(metadata["smatter"])
             described = spoil(parts, described) or described
@@ -479,7 +479,7 @@ def stored(source: str, remedy: str = "remove the source", naming: str = "") -> 
             shelf.restore_hash(source, file)
             return shelf.compose(f"{source}=1")
 
-        CASES.register(spoil.__name__, lay_out, naming or f"{source}/stored.safetensors", remedy)
+        CASES.register(spoil.__name__, lay_out, naming or "stored.safetensors", remedy)
 
     return register
 
@@ -637,14 +637,14 @@ def stored_description_a_list(_parts: Tensors, _described: dict[str, Any]) -> li
     return [1]
 
 
-@stored("code", "library check", naming=QUERY)
+@stored("code", "remove the source", naming=QUERY)
 def stored_tensor_not_listed(parts: Tensors, described: dict[str, Any]) -> None:
     del described["tensors"][QUERY], parts[f"{QUERY}:planes"], parts[f"{QUERY}:index"]
 
 
-@CASES.refused("sources/code/stored.safetensors", "remove the source")
+@CASES.refused("stored.safetensors", "remove the source")
 def stored_without_a_description(shelf: Shelf) -> list[str]:
-    file = shelf.library / "sources/code/stored.safetensors"
+    file = shelf.stored("code")
     file.write_bytes(encode(decode_tensors(file.read_bytes())[0]))
     shelf.restore_hash("code", file)
     return shelf.compose("code=1")

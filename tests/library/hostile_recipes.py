@@ -199,9 +199,14 @@ def members_off_the_simplex(described: dict[str, Any], _tensors: Tensors) -> Non
     described["members"] = [{"weight": 1.0, "mixture": {"base": 0.2}}]
 
 
-@recipe("has pins, which this version cannot honour", "use a later Smatter")
-def pins_to_be_checked(described: dict[str, Any], _tensors: Tensors) -> None:
-    described["pins"] = {"result": "cd" * 32}
+@recipe("not those that it was written with")
+def tensors_that_are_not_pinned(described: dict[str, Any], _tensors: Tensors) -> None:
+    described["pins"] = {"tensors": "cd" * 32}
+
+
+@recipe("config.json of the base is not the one", "restore it, or make the recipe again")
+def a_configuration_that_is_not_pinned(described: dict[str, Any], _tensors: Tensors) -> None:
+    described["pins"] = {"files": {"config.json": "cd" * 32}}
 
 
 @recipe("pins.files")

@@ -122,6 +122,7 @@ def recipe(naming: str = "recipe.safetensors", remedy: str = "make it again") ->
             file = shelf.root / "recipe.safetensors"
             tensors, metadata = decode_tensors((shelf.export / "recipe.safetensors").read_bytes())
             described = json.loads(metadata["smatter_recipe"])
+            described.pop("pins", None)
             described["sources"] = [["base", shelf.source("base")["digest"]], ["law", shelf.source("law")["digest"]]]
             tensors["mixture"] = ("F64", np.array([[0.5, 0.5]]))
             tensors[f"elements:{QUERY}:indices"] = ("I64", np.array([0, 3, 63]))

@@ -168,6 +168,10 @@ class Shelf:
         manifest = json.loads((self.library / "library.json").read_text())
         return next(source for source in manifest["sources"] if source["name"] == name)
 
+    def stored(self, name: str) -> Path:
+        """The file of a stored source."""
+        return self.library / self.source(name)["path"] / "stored.safetensors"
+
     def change_source(self, name: str, change: Callable[[dict[str, Any]], Any]) -> None:
         """Change a source's entry in library.json in place."""
 

@@ -25,8 +25,8 @@ SOUND: dict[str, Any] = {
     "sources": [
         {"name": "base", "path": "/base", "form": "whole", "digest": "b" * 64, "n_parameters": 9, "files": FILES},
         {
-            "name": "law", "path": "sources/law", "form": "int8", "digest": "c" * 64, "n_parameters": 9, "files": FILES,
-            "loss": {"of_weights": 0.01, "of_delta": 0.5},
+            "name": "law", "path": f"sources/{'d' * 64}", "form": "int8", "digest": "c" * 64, "n_parameters": 9,
+            "files": FILES, "loss": {"of_weights": 0.01, "of_delta": 0.5},
         },
     ],
 }  # fmt: skip

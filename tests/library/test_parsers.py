@@ -82,7 +82,7 @@ def test_a_written_recipe_reads_back(
 
 
 DESCRIPTION = {
-    "schema": 1, "architecture": "BertModel", "rule": "simplex", "sources": [["base", "a" * 64], ["law", "b" * 64]],
+    "schema": 2, "architecture": "BertModel", "rule": "simplex", "sources": [["base", "a" * 64], ["law", "b" * 64]],
     "modules": [], "partition": "c" * 64,
 }  # fmt: skip
 SOUND_RECIPE = encode(
@@ -191,7 +191,7 @@ def test_an_almost_sound_stored_source_gives_all_elements_or_is_refused(
     form: tuple[str, str], library: Library, scratch: Path
 ) -> None:
     name, kind = form
-    sound = (library.folder / "sources" / name / "stored.safetensors").read_bytes()
+    sound = (library.path_of(library.manifest.source(name)) / "stored.safetensors").read_bytes()
     path = scratch / "stored.safetensors"
 
     @settings(max_examples=150, suppress_health_check=[HealthCheck.nested_given])
@@ -210,7 +210,7 @@ def test_an_almost_sound_stored_source_gives_all_elements_or_is_refused(
 
 
 def test_a_bomb_takes_no_more_memory_than_the_tensor(shelf: Shelf) -> None:
-    path = shelf.library / "sources/code/stored.safetensors"
+    path = shelf.stored("code")
     parts, metadata = decode_tensors(path.read_bytes())
     bomb = np.frombuffer(zlib.compress(bytes(1 << 25)), np.uint8)
     parts[f"{QUERY}:planes"] = ("U8", bomb)

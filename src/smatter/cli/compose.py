@@ -43,6 +43,9 @@ Router = Annotated[
 SelfContained = Annotated[
     bool, typer.Option("--self-contained", help="With --as recipe: expand experts; larger, and it needs no router.")
 ]
+Verify = Annotated[
+    bool, typer.Option("--verify", help="Exit with 1, and write nothing, unless the bits are those the recipe pins.")
+]
 Threads = Annotated[int, typer.Option(min=1, max=256, help="Workers; the result does not depend on it.")]
 Replace = Annotated[bool, typer.Option("--replace", help="Exchange an existing OUT folder in one step.")]
 
@@ -57,33 +60,46 @@ def compose(
     product: As = "folder",
     router: Router = None,
     self_contained: SelfContained = False,
+    verify: Verify = False,
     threads: Threads = 1,
     replace: Replace = False,
     as_json: Json = False,
-) -> None:
+) -> int:
     """Mix the sources of a library into one checkpoint."""
-    from smatter.library.banks import router_bank
     from smatter.library.library import open_library
 
     library = open_library(folder)
     what = _what(library, weights, task_arithmetic, scale, recipe)
-    if router is not None:
-        library.lend(router_bank(router))
-    if self_contained:
-        what = _expanded(library, what, product)
+    what = _with_experts(library, what, product, router, self_contained)
     plan = library.plan(what)
     if output is not None and product != "folder":
         _check_output(output, product)
     needed = {*plan.sources, library.manifest.base}
     with progress_bar("checking files", sum(library.manifest.source(name).n_bytes for name in needed)) as progress:
         library.verify(tuple(needed), progress)
+    if verify and not _has_its_bits(library, what):
+        return 1
     if output is None:
         show(plan.to_dict(), as_json, lambda: print(plan))
-        return
+        return 0
     _write(library, what, plan.n_bytes, output, product, threads=threads, replace=replace)
     size = sum(file.stat().st_size for file in output.rglob("*")) if output.is_dir() else output.stat().st_size
     data = {"output": str(output), "as": product, "n_bytes": size}
     show(data, as_json, lambda: print(f"wrote {output} ({product}, {human_size(size)})"))
+    return 0
+
+
+def _has_its_bits(library: "Library", what: "Mixture | Recipe") -> bool:
+    """Whether a recipe composes what it pins."""
+    from smatter.compose.recipe import Recipe
+
+    pins = what.notes.pins if isinstance(what, Recipe) else None
+    if not isinstance(what, Recipe) or pins is None or pins.result is None:
+        raise InvalidSettings("there is nothing to verify by: give a recipe that `adapt` or `--as recipe` wrote")
+    found = library.result_digest(what)
+    if found != pins.result:
+        print(f"smatter: other bits than the recipe pins: {found[:12]}, not {pins.result[:12]}", file=sys.stderr)
+    return found == pins.result
 
 
 def _write(
@@ -98,7 +114,7 @@ def _write(
         from smatter.compose.recipe import Recipe
         from smatter.library.recipes import write_recipe
 
-        write_recipe(output, what if isinstance(what, Recipe) else library.recipe(what))
+        write_recipe(output, library.pinned(what if isinstance(what, Recipe) else library.recipe(what)))
     else:
         from smatter.files.writing import write_file
         from smatter.library.mergekit import write_merge
@@ -106,9 +122,17 @@ def _write(
         write_file(output, write_merge(library, what).encode())
 
 
-def _expanded(library: "Library", what: "Mixture | Recipe", product: Product) -> "Recipe":
+def _with_experts(
+    library: "Library", what: "Mixture | Recipe", product: Product, router: Path | None, self_contained: bool
+) -> "Mixture | Recipe":
+    """Let the library know a router's experts, and expand them in a recipe, where that is asked for."""
     from smatter.compose.mixture import Mixture
+    from smatter.library.banks import router_bank
 
+    if router is not None:
+        library.lend(router_bank(router))
+    if not self_contained:
+        return what
     if isinstance(what, Mixture) or product != "recipe":
         raise InvalidSettings("--self-contained expands the experts of a recipe: say --recipe FILE --as recipe")
     return library.self_contained(what)

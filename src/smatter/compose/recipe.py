@@ -50,9 +50,8 @@ class Recipe:
 
     def check_honoured(self) -> None:
         """Refuse a recipe that asks for more than its weights: what came of it would not be its model."""
-        for name in ("pins", "members"):
-            if getattr(self.notes, name):
-                raise InvalidRecipe(f"the recipe has {name}, which this version cannot honour: use a later Smatter")
+        if self.notes.members:
+            raise InvalidRecipe("the recipe has members, which this version cannot honour: use a later Smatter")
 
     def lost_in(self, digests: Mapping[str, str]) -> dict[str, float]:
         """Sources with weight whose contents a library does not hold, and the share of the weight that each carries.
@@ -119,7 +118,7 @@ class Recipe:
             self,
             mixture=Mixture(tuple(rows[0]), tuple(tuple(row.values()) for row in rows), mixture.modules),
             digests={name: digests[name] for name in rows[0]},
-            notes=self.notes.model_copy(update={"origin": origin}),
+            notes=self.notes.model_copy(update={"origin": origin, "pins": None}),
         )
 
     def _names(self, name: str, digests: Mapping[str, str]) -> list[str]:

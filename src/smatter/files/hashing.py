@@ -3,10 +3,11 @@
 import hashlib
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from smatter.errors import SmatterError
-from smatter.files.reading import read_small_json
+from smatter.files.reading import MappedFile, Stamp, read_small_json, stamp_of
 from smatter.files.writing import write_file
 from smatter.records import Progress, silent
 
@@ -44,19 +45,31 @@ class Seal:
         if isinstance(known, dict):
             self._known = known
 
-    def digest(self, path: Path, progress: Progress = silent) -> str:
-        """The sha256 of a file, from memory where the file is untouched."""
-        key, stamp = str(path.resolve()), _stamp(path)
-        known = self._known.get(key)
-        if isinstance(known, list) and known[:-1] == stamp and isinstance(known[-1], str):
-            return known[-1]
-        digest = file_digest(path, progress)
-        if _stamp(path) == stamp and time.time_ns() - max(stamp[2:]) > RACY_NANOSECONDS:
-            self._known[key] = [*stamp, digest]
+    def digest(self, file: Path | MappedFile, progress: Progress = silent) -> str:
+        """The sha256 of a file, from memory where it is untouched; of what is mapped, where it is mapped."""
+        path, stamp = (file, stamp_of(file.stat())) if isinstance(file, Path) else (file.path, file.stamp)
+        key = str(path.resolve())
+        digest = self.recall(key, [stamp])
+        if digest is None:
+            digest = file_digest(file, progress) if isinstance(file, Path) else file.digest(progress)
+            self.note(key, [stamp], [path], digest)
+        return digest
+
+    def note(self, key: str, stamps: Sequence[Stamp], paths: Sequence[Path], digest: str) -> None:
+        """Remember a digest of some files, unless they were touched meanwhile, or could be without a trace."""
+        is_settled = time.time_ns() - max(max(stamp[2:]) for stamp in stamps) > RACY_NANOSECONDS
+        if is_settled and all(stamp_of(path.stat()) == stamp for path, stamp in zip(paths, stamps, strict=True)):
+            self._known[key] = [*(number for stamp in stamps for number in stamp), digest]
             self._changed = True
         else:
             self._known.pop(key, None)
-        return digest
+
+    def recall(self, key: str, stamps: Sequence[Stamp]) -> str | None:
+        """A digest that was noted, if the files have the same stamps still: whoever forged it cannot know these."""
+        known = self._known.get(key)
+        if not isinstance(known, list) or known[:-1] != [number for stamp in stamps for number in stamp]:
+            return None
+        return known[-1] if isinstance(known[-1], str) else None
 
     _changed = False
 
@@ -68,8 +81,3 @@ class Seal:
             write_file(self._path, json.dumps(self._known).encode())
         except (OSError, SmatterError):
             return
-
-
-def _stamp(path: Path) -> list[int]:
-    status = path.stat()
-    return [status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns]

@@ -4,14 +4,15 @@ The format: eight bytes of little-endian length, a JSON object, then the values.
 accepts duplicate keys and headers of 100 MB; here every number is bounded and every byte accounted for.
 """
 
+import hashlib
 import json
 import math
 import mmap
+import os
 import re
 import stat
 from collections import Counter
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from smatter.errors import NotFound, UnsafeFile
-from smatter.records import FLOATING, ITEM_SIZES, TensorSpec
+from smatter.records import FLOATING, ITEM_SIZES, Progress, TensorSpec, silent
 
 if TYPE_CHECKING:
     import torch
@@ -38,6 +39,8 @@ MAX_NAME_CHARACTERS = 512
 MAX_LABEL_CHARACTERS = 200
 MAX_DIMENSIONS = 8
 MAX_NESTING = 100
+HASHED = 4 << 20
+"""Bytes that are hashed at a time."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ def read_header(path: Path) -> Header:
         return header_of(file, size, path)
 
 
-def header_of(file: BinaryIO, size: int, path: Path) -> Header:
+def header_of(file: BinaryIO | mmap.mmap, size: int, path: Path) -> Header:
     """Read and check the header of a safetensors file that is open, or in memory.
 
     Args:
@@ -223,18 +226,53 @@ def regular_file_size(path: Path) -> int:
     return status.st_size
 
 
+Stamp = tuple[int, int, int, int]
+"""Size, inode and times of a file: as long as they are the same, nobody has written to it."""
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    """What tells whether a file was touched."""
+    return status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns
+
+
 class MappedFile:
-    """The tensors of one safetensors file as views of mapped memory; nothing is read until it is looked at."""
+    """The tensors of one safetensors file as views of mapped memory; values are not read until they are looked at.
 
-    def __init__(self, path: Path, header: Header | None = None) -> None:
+    The file is opened once: header, digest and values are of the same one, whatever its name stands for later.
+    """
+
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.header = header or read_header(path)
-
-    @cached_property
-    def _memory(self) -> Array:
-        with self.path.open("rb") as file:
+        regular_file_size(path)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_size < 8:
+                raise UnsafeFile(f"{path} is cut short, or no file any more; copy it again")
             # A private mapping: even a stray write could never reach the file.
-            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), np.uint8)
+            mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY)
+        finally:
+            os.close(descriptor)
+        self.stamp = stamp_of(status)
+        self.header = header_of(mapped, status.st_size, path)
+        self._memory: Array = np.frombuffer(mapped, np.uint8)
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether its name still stands for the file that was opened, and nobody has written to that."""
+        try:
+            return stamp_of(self.path.stat()) == self.stamp
+        except OSError:
+            return False
+
+    def digest(self, progress: Progress = silent) -> str:
+        """The sha256 of all bytes that are mapped."""
+        found = hashlib.sha256()
+        for start in range(0, self._memory.size, HASHED):
+            block = self._memory[start : start + HASHED]
+            found.update(block.data)
+            progress(block.size)
+        return found.hexdigest()
 
     def read(self, name: str, start: int, stop: int) -> Array:
         """Elements start..stop of a tensor, flat; a view."""

@@ -10,8 +10,10 @@ import secrets
 import shutil
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -20,6 +22,8 @@ import numpy as np
 from smatter.errors import AlreadyExists, CannotWrite, NotFound, SmatterError
 from smatter.files.reading import MAX_HEADER_BYTES, Array
 from smatter.records import TensorSpec
+
+LOCK_SECONDS = 60.0
 
 
 def write_file(path: Path, *chunks: bytes) -> None:
@@ -75,6 +79,33 @@ def new_folder(path: Path, replace: bool = False) -> Iterator[Path]:
         _settle(path)
 
 
+@dataclass
+class Pending:
+    """A folder that is being filled.
+
+    Args:
+        path: where to write its files.
+        name: what it will be called; nothing is kept of it without one.
+    """
+
+    path: Path
+    name: str | None = None
+
+
+@contextmanager
+def folder_named_later(parent: Path) -> Iterator[Pending]:
+    """Fill a folder that appears in `parent`, under a name which its contents give, when the block ends well."""
+    with _partial(parent / "new", _new_folder) as (temporary, _):
+        pending = Pending(temporary)
+        yield pending
+        if pending.name is not None:
+            check_free(parent / pending.name)
+            for file in (*temporary.rglob("*"), temporary):
+                sync_folder(file)
+            temporary.replace(parent / pending.name)
+            _settle(parent / pending.name)
+
+
 def check_free(path: Path, replace: bool = False) -> None:
     """Refuse an output that would overwrite something, before any work is spent on it."""
     if path.is_dir():
@@ -112,6 +143,8 @@ def _partial(path: Path, create: Callable[[Path], int]) -> Iterator[tuple[Path, 
         while descriptor < 0:
             temporary = path.with_name(f"{stem}{secrets.token_hex(8)}")
             descriptor = _owned(temporary, create)
+        status = os.fstat(descriptor)
+        _own.add((status.st_dev, status.st_ino))
         yield temporary, descriptor
     except OSError as error:
         about_source = error.filename is not None and stem not in str(error.filename)
@@ -122,7 +155,57 @@ def _partial(path: Path, create: Callable[[Path], int]) -> Iterator[tuple[Path, 
         if temporary != path:
             _delete(temporary)
         if descriptor >= 0:
+            status = os.fstat(descriptor)
+            _own.discard((status.st_dev, status.st_ino))
             os.close(descriptor)
+
+
+_own: set[tuple[int, int]] = set()
+"""Devices and inodes of what this process is writing."""
+
+
+@contextmanager
+def locked_folder(folder: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
+    """Hold a folder for one writer; a second one waits, and gives up after a while.
+
+    A folder that this process is only just writing is its own.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        deadline = time.monotonic() + seconds
+        while (status.st_dev, status.st_ino) not in _own and not _try_lock(descriptor):
+            if time.monotonic() > deadline:
+                raise CannotWrite(
+                    f"{folder} is in use by {_holder(status)} for {seconds:.0f} s: wait until that ends, or stop it"
+                )
+            time.sleep(0.05)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a disk without locks
+        return True
+    return True
+
+
+def _holder(status: os.stat_result) -> str:
+    """Who has locked a file, as far as the system tells."""
+    where = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/locks").read_text().splitlines():
+            words = line.split()
+            if "FLOCK" in words and where in words and "->" not in words:
+                number = int(words[words.index(where) - 1])
+                command = Path(f"/proc/{number}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                return f"process {number} ({command.strip()[:100]})"
+    return "another process"
 
 
 def _owned(temporary: Path, create: Callable[[Path], int]) -> int:
@@ -130,7 +213,8 @@ def _owned(temporary: Path, create: Callable[[Path], int]) -> int:
     descriptor = create(temporary)
     with suppress(OSError):  # on a disk without locks nothing is ever swept
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    if temporary.exists() and temporary.stat().st_ino == os.fstat(descriptor).st_ino:
+    status = os.fstat(descriptor)
+    if temporary.exists() and temporary.stat().st_ino == status.st_ino:
         return descriptor
     os.close(descriptor)
     return -1

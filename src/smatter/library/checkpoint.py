@@ -1,5 +1,6 @@
 """A Hugging Face checkpoint folder, read-only: which tensors it has, where they lie, what else describes it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,14 +31,14 @@ class Checkpoint:
         folder: where it is.
         config: its config.json, empty when it has none.
         tensors: what it holds, by name on disk, in sorted order.
-        weight_files: names of its safetensors files.
+        weight_files: its safetensors files, by name.
         files: names of all files that matter, weights and side files.
     """
 
     folder: Path
     config: dict[str, Any]
     tensors: dict[str, TensorSpec]
-    weight_files: tuple[str, ...]
+    weight_files: Mapping[str, MappedFile]
     files: tuple[str, ...]
     _places: dict[str, MappedFile]
 
@@ -67,8 +68,8 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     if not isinstance(config, dict):
         raise UnsafeFile(f"{folder / 'config.json'} is not a JSON object; copy the checkpoint again")
     weight_map = _weight_map(folder)
-    weight_files = tuple(sorted(set(weight_map.values()))) if weight_map else (WEIGHTS,)
-    mapped = {name: MappedFile(safe_path(folder, name)) for name in weight_files}
+    names = sorted(set(weight_map.values())) if weight_map else [WEIGHTS]
+    mapped = {name: MappedFile(safe_path(folder, name)) for name in names}
     places: dict[str, MappedFile] = {}
     tensors: dict[str, Placed] = {}
     for shard, file in mapped.items():
@@ -86,9 +87,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     for name in side:
         safe_path(folder, name)
     specs = {name: tensors[name].spec for name in sorted(tensors)}
-    checkpoint = Checkpoint(
-        folder, config, specs, weight_files=weight_files, files=(*weight_files, *index, *side), _places=places
-    )
+    checkpoint = Checkpoint(folder, config, specs, weight_files=mapped, files=(*names, *index, *side), _places=places)
     classes = config.get("architectures")
     for label in (config.get("model_type"), *(classes[:1] if isinstance(classes, list) else [])):
         if isinstance(label, str) and (len(label) > MAX_LABEL_CHARACTERS or not label.isprintable()):

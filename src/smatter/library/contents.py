@@ -6,15 +6,16 @@ It is the same whole or sharded, and in every exact storage form: recipes use it
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
-from smatter.compose.execute import ranges
+from smatter.compose.execute import Arena, ranges
 from smatter.errors import UnsafeFile
-from smatter.files.reading import Array, all_finite
+from smatter.files.reading import Array, MappedFile, all_finite
 from smatter.records import Progress, TensorSpec, silent
 
 
-class Tensors(Protocol):
+class Blocks(Protocol):
     """Anything that gives blocks of named tensors."""
 
     @property
@@ -27,7 +28,36 @@ class Tensors(Protocol):
         ...
 
 
-def content_digest(source: Tensors, names: Mapping[str, TensorSpec], what: str, progress: Progress = silent) -> str:
+class Tensors(Blocks, Protocol):
+    """Tensors that are in files."""
+
+    @property
+    def weight_files(self) -> Mapping[str, MappedFile]:
+        """The files, by name."""
+        ...
+
+
+@dataclass(frozen=True)
+class Composed:
+    """What was composed in memory.
+
+    Args:
+        arena: its tensors.
+    """
+
+    arena: Arena
+
+    @property
+    def tensors(self) -> dict[str, TensorSpec]:
+        """See `Blocks`."""
+        return self.arena.specs
+
+    def read(self, name: str, start: int, stop: int) -> Array:
+        """See `Blocks`."""
+        return self.arena.array(name)[start:stop]
+
+
+def content_digest(source: Blocks, names: Mapping[str, TensorSpec], what: str, progress: Progress = silent) -> str:
     """The sha256 of the named tensors, each by name, dtype, shape and values; refuses NaN and Inf on the way.
 
     Args:

@@ -1,7 +1,5 @@
 """Making and changing a library: init, add, remove. One writer at a time; the manifest changes last, in one step."""
 
-import fcntl
-import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator
@@ -20,7 +18,7 @@ from smatter.errors import (
 )
 from smatter.files.hashing import file_digest
 from smatter.files.reading import safe_path
-from smatter.files.writing import new_folder, write_file
+from smatter.files.writing import locked_folder, write_file
 from smatter.library.banks import bank_of, parse_bank, read_bank
 from smatter.library.check import differing_buffers, relations
 from smatter.library.checkpoint import SIDE_FILES, Checkpoint, open_checkpoint
@@ -40,10 +38,10 @@ from smatter.library.manifest import (
     parse_manifest,
 )
 from smatter.library.similarity import measure
+from smatter.library.storage import STORED_FOLDER, discard, folder_digest, stored_folder
 from smatter.library.stored import STORED, StoredSource, measure_loss, write_stored
 from smatter.records import Progress, silent
 
-STORED_FOLDER = "sources"
 SHORTEST = 8
 """Characters of a digest that name a bank."""
 
@@ -148,7 +146,7 @@ def add_source(
             similarity = measure(added, (manifest.base, name), library.specs, library.partition)
             write_file(folder / MANIFEST, manifest.to_json())
         except BaseException:
-            _discard(folder, entry)
+            _discard_unlisted(library, entry)
             raise
     return added, findings + [finding for finding in relations(similarity) if finding.source == name]
 
@@ -166,7 +164,7 @@ def remove_source(folder: str | Path, name: str) -> Library:
         left = [other.model_dump() for other in library.manifest.sources if other.name != name]
         manifest = _changed(library, sources=left)
         write_file(folder / MANIFEST, manifest.to_json())
-        _discard(folder, entry)
+        _discard_unlisted(Library(folder, manifest), entry)
     return Library(folder, manifest)
 
 
@@ -232,14 +230,6 @@ def mark_safe(folder: str | Path, name: str) -> Library:
     return Library(folder, manifest)
 
 
-def _discard(folder: Path, entry: SourceEntry) -> None:
-    """Delete the library's own copy of a source that the manifest does not list."""
-    if entry.form != "whole":
-        shutil.rmtree(folder / STORED_FOLDER / entry.name, ignore_errors=True)
-        with suppress(OSError):
-            (folder / STORED_FOLDER).rmdir()  # refuses while there are others
-
-
 def _store(
     library: Library, candidate: Checkpoint, name: str, form: FormName, rank: int | None, progress: Progress
 ) -> SourceEntry:
@@ -257,28 +247,33 @@ def _store(
         )
     specs = {tensor: candidate.tensors[tensor] for tensor in library.specs}
     original = content_digest(candidate, specs, what, progress)
-    target = library.folder / STORED_FOLDER / name
-    with _kept_if_filled(target.parent):
-        if target.exists():  # left by a process that was killed before the manifest knew of it
-            shutil.rmtree(target)
-        with new_folder(target) as temporary:
-            write_stored(temporary, form, candidate, base=library.base, names=specs, rank=rank, progress=progress)
-            side = [file for file in SIDE_FILES if file in candidate.files]
-            for file in side:
-                shutil.copyfile(candidate.folder / file, temporary / file)
-            stored = StoredSource(temporary / STORED, form, library.base)
-            digest = content_digest(stored, specs, f"{what} stored as {form}", progress)
-            if form == "delta" and digest != original:
-                raise UnsafeFile(f"{what} does not come back from a delta bit for bit; store it whole, and report this")
-            return SourceEntry(
-                name=name,
-                path=f"{STORED_FOLDER}/{name}",
-                form=form,
-                digest=digest,
-                n_parameters=_count(candidate, specs),
-                files=_hash_files(temporary, (STORED, *side), progress),
-                loss=None if form == "delta" else measure_loss(stored, candidate, library.base, specs),
-            )
+    with stored_folder(library.folder) as pending:
+        folder = pending.path
+        write_stored(folder, form, candidate, base=library.base, names=specs, rank=rank, progress=progress)
+        side = [file for file in SIDE_FILES if file in candidate.files]
+        for file in side:
+            shutil.copyfile(candidate.folder / file, folder / file)
+        stored = StoredSource(folder / STORED, form, library.base)
+        digest = content_digest(stored, specs, f"{what} stored as {form}", progress)
+        if form == "delta" and digest != original:
+            raise UnsafeFile(f"{what} does not come back from a delta bit for bit; store it whole, and report this")
+        files = _hash_files(folder, (STORED, *side), progress)
+        pending.name = folder_digest({file: record.sha256 for file, record in files.items()})
+        return SourceEntry(
+            name=name,
+            path=f"{STORED_FOLDER}/{pending.name}",
+            form=form,
+            digest=digest,
+            n_parameters=_count(candidate, specs),
+            files=files,
+            loss=None if form == "delta" else measure_loss(stored, candidate, library.base, specs),
+        )
+
+
+def _discard_unlisted(library: Library, entry: SourceEntry) -> None:
+    """Delete the library's own copy of a source, unless the manifest lists it under this or another name."""
+    if entry.form != "whole" and entry.path not in {source.path for source in library.manifest.sources}:
+        discard(library.folder / entry.path)
 
 
 def _changed(library: Library, **fields: object) -> Manifest:
@@ -332,9 +327,5 @@ def _locked(folder: Path) -> Iterator[None]:
     """Hold the library for one writer; a second one waits."""
     if not folder.is_dir():
         raise NotFound(f"{folder} is not a folder; make a library with `smatter library init {folder} BASE`")
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with locked_folder(folder):
         yield
-    finally:
-        os.close(descriptor)

@@ -44,8 +44,7 @@ def export(
     """
     folder = Path(folder)
     check_free(folder, replace)
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / RECIPE).is_file():
-        raise AlreadyExists(f"{folder} is not an export of Smatter's, so it is not replaced; choose another name")
+    _check_ours(library, folder)
     recipe = what if isinstance(what, Recipe) else library.recipe(what)
     plan = library.plan(recipe)
     head = export_head(recipe.head, library.base.config, plan.specs)
@@ -58,6 +57,7 @@ def export(
             execute(plan, library, file, threads, progress)
             for name, values in head.arrays.items() if head else ():
                 file.write(name, 0, values)
+        library.check_untouched(plan.sources)
         for name in SIDE_FILES:
             if name in library.base.files:
                 shutil.copyfile(library.base.folder / name, temporary / name)
@@ -66,3 +66,22 @@ def export(
         write_recipe(temporary / RECIPE, recipe)
         (temporary / CARD).write_text(model_card(library, recipe, head), encoding="utf-8")
     return folder
+
+
+def _check_ours(library: Library, folder: Path) -> None:
+    """Refuse to exchange a folder that is no export, holds something of somebody else's, or is a source."""
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return
+    if not (folder / RECIPE).is_file():
+        raise AlreadyExists(f"{folder} is not an export of Smatter's, so it is not replaced; choose another name")
+    own = {WEIGHTS, RECIPE, CARD, CONFIG, *SIDE_FILES}
+    for path in sorted(folder.rglob("*")):
+        if not path.is_dir() and str(path.relative_to(folder)) not in own:
+            raise AlreadyExists(f"{path} was not written by an export: move it away, or choose another name")
+    place = folder.resolve()
+    for entry in library.manifest.sources:
+        source = library.path_of(entry).resolve()
+        if source.is_relative_to(place) or place.is_relative_to(source):
+            raise AlreadyExists(f"{folder} is where source {entry.name!r} lies: choose another name")
+    if library.folder.resolve().is_relative_to(place):
+        raise AlreadyExists(f"{folder} holds the library: choose another name")

@@ -1,5 +1,6 @@
 """An open library: its manifest, and blocks of its sources whatever form they are stored in."""
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -12,14 +13,14 @@ from smatter.compose.head import ClassHead
 from smatter.compose.mixture import Mixture
 from smatter.compose.plan import Plan, make_plan
 from smatter.compose.recipe import Recipe
-from smatter.compose.records import Notes
+from smatter.compose.records import Notes, Pins
 from smatter.compose.residual import Residual
 from smatter.errors import InvalidRecipe, NotFound, SourceChanged, UnknownModule, UnknownSource
 from smatter.files.hashing import Seal
-from smatter.files.reading import Array, as_torch, safe_path
+from smatter.files.reading import Array, Stamp, as_torch, safe_path, stamp_of
 from smatter.library.banks import Bank, PlacedBank, read_bank
 from smatter.library.checkpoint import INDEX, SIDE_FILES, WEIGHTS, Checkpoint, holds, open_checkpoint
-from smatter.library.contents import Tensors
+from smatter.library.contents import Composed, Tensors, content_digest
 from smatter.library.manifest import Manifest, SourceEntry, is_excluded, read_manifest
 from smatter.library.stored import STORED, StoredSource
 from smatter.records import Progress, TensorSpec, silent
@@ -43,7 +44,7 @@ class Library:
         self.names = tuple(source.name for source in manifest.sources)
         self.partition = manifest.partition
         self._sources: dict[str, Tensors] = {}
-        self._verified: set[str] = set()
+        self._verified: dict[str, dict[Path, Stamp]] = {}
         self._lent: dict[str, Bank] = {}
         self._banks: dict[str, PlacedBank] = {}
 
@@ -108,26 +109,70 @@ class Library:
         return as_torch(self.read(source, tensor, 0, spec.n_elements), spec)
 
     def verify(self, sources: tuple[str, ...] | None = None, progress: Progress = silent) -> None:
-        """Refuse to go on when a file of these sources is not what was added.
+        """Refuse to go on when a file of these sources is not what was added, or its contents not what is listed.
 
         Files that are untouched since they were last hashed are not hashed again; `smatter library check`
-        hashes all.
+        hashes all. A file that was touched since it was opened is opened anew.
         """
         wanted = set(self.names if sources is None else sources)
         if any(self.manifest.source(name).form != "whole" for name in wanted):
             wanted.add(self.manifest.base)
-        if wanted <= self._verified:
+        changed = [name for name in wanted if not self._is_untouched(name)]
+        if not changed:
             return
         seal = Seal(self.folder)
-        for name in sorted(wanted - self._verified):
-            for path, expected in self.files(name):
-                if seal.digest(path, progress) != expected:
-                    raise SourceChanged(
-                        f"{path} has changed since source {name!r} was added: restore the file, or remove the source "
-                        "and add it again"
-                    )
-            self._verified.add(name)
+        for name in sorted(changed, key=lambda name: (name != self.manifest.base, name)):
+            self._forget(name)
+            self._verify_source(name, seal, progress)
         seal.save()
+
+    def check_untouched(self, sources: tuple[str, ...]) -> None:
+        """Refuse to publish what was made of sources that somebody has written to since they were verified."""
+        for name in sources:
+            if not self._is_untouched(name):
+                raise SourceChanged(f"files of source {name!r} were changed while they were read: run this again")
+
+    def _is_untouched(self, name: str) -> bool:
+        known = self._verified.get(name)
+        try:
+            return known is not None and all(stamp_of(path.stat()) == stamp for path, stamp in known.items())
+        except OSError:
+            return False
+
+    def _forget(self, name: str) -> None:
+        """Open a source anew when it is needed; with the base all that was decoded by means of it."""
+        self._verified.pop(name, None)
+        if name != self.manifest.base:
+            self._sources.pop(name, None)
+            return
+        self._sources.clear()
+        self.__dict__.pop("base", None)
+
+    def _verify_source(self, name: str, seal: Seal, progress: Progress) -> None:
+        listed = self.files(name)
+        entry, source = self.manifest.source(name), self.open_source(name)
+        remedy = "restore the file, or remove the source and add it again"
+        stamps: dict[Path, Stamp] = {}
+        for path, expected in listed:
+            mapped = source.weight_files.get(path.name)
+            stamps[path] = mapped.stamp if mapped else stamp_of(path.stat())
+            if seal.digest(mapped or path, progress) != expected:
+                raise SourceChanged(f"{path} has changed since source {name!r} was added: {remedy}")
+        for file in source.weight_files:
+            if file not in entry.files:
+                raise SourceChanged(f"{file} of source {name!r} is not listed in library.json: {remedy}")
+        mapped_stamps = [file.stamp for file in source.weight_files.values()]
+        base = "" if entry.form == "whole" else self.manifest.digests[self.manifest.base]
+        key = f"contents {entry.form} {base} {entry.path} {_names_digest(self.specs)}"
+        if seal.recall(key, mapped_stamps) != entry.digest:
+            found = content_digest(source, self.specs, f"source {name!r}", progress)
+            if found != entry.digest:
+                raise SourceChanged(
+                    f"the contents of source {name!r} differ from their digest in library.json: remove the source and "
+                    "add it again"
+                )
+            seal.note(key, mapped_stamps, [file.path for file in source.weight_files.values()], found)
+        self._verified[name] = stamps
 
     def files(self, name: str) -> list[tuple[Path, str]]:
         """Every file of a source and the sha256 it must have."""
@@ -212,6 +257,30 @@ class Library:
         """The same recipe with its experts expanded into its residual: it needs no bank, and takes more room."""
         return replace(recipe, experts=None, residual=self.correction(recipe))
 
+    def pinned(self, recipe: Recipe) -> Recipe:
+        """The same recipe, bound to the base's side files and to the contents of what it composes; composes it."""
+        pins = Pins(files=self._side_files, result=self.result_digest(recipe))
+        return replace(recipe, notes=recipe.notes.model_copy(update={"pins": pins}))
+
+    def result_digest(self, recipe: Recipe) -> str:
+        """The digest of the contents of what a recipe composes."""
+        return content_digest(Composed(self.compose(recipe)), self.specs, "what the recipe composes")
+
+    def check_pins(self, recipe: Recipe) -> None:
+        """Refuse a recipe that was made with other side files of the base: its inputs would be prepared otherwise."""
+        for file, digest in recipe.notes.pins.files.items() if recipe.notes.pins else ():
+            if self._side_files.get(file) != digest:
+                raise InvalidRecipe(
+                    f"{file} of the base is not the one that the recipe was made with: restore it, or make the recipe "
+                    "again"
+                )
+
+    @property
+    def _side_files(self) -> dict[str, str]:
+        """Configuration, tokenizer and preprocessor of the base, by name, with their sha256."""
+        files = self.manifest.source(self.manifest.base).files
+        return {name: entry.sha256 for name, entry in files.items() if name in SIDE_FILES}
+
     def plan(self, what: Mixture | Recipe, specs: Mapping[str, TensorSpec] | None = None) -> Plan:
         """What composing a mixture or rebuilding a recipe will do, before a source is read.
 
@@ -227,6 +296,7 @@ class Library:
             mixture = what
         else:
             what.check_honoured()
+            self.check_pins(what)
             if what.mixture.modules and what.partition_digest != self.partition.digest:
                 raise InvalidRecipe("the recipe's weights per module are of another partition: make it again here")
             mixture, residual = what.mixture_in(self.manifest.digests), self.correction(what)
@@ -246,6 +316,10 @@ class Library:
         plan = self.plan(what)
         self.verify(plan.sources)
         return (arena or Arena(plan.specs)).fill(plan, self, threads, progress)
+
+
+def _names_digest(names: Iterable[str]) -> str:
+    return hashlib.sha256("\0".join(sorted(names)).encode()).hexdigest()
 
 
 def bank_file(digest: str) -> str:

@@ -51,6 +51,14 @@ class SourceEntry(_Record):
     files: dict[FileName, FileEntry]
     loss: StorageLoss | None = None
 
+    @model_validator(mode="after")
+    def _kept_by_digest(self) -> Self:
+        if self.form != "whole" and not re.fullmatch(r"sources/[0-9a-f]{64}", self.path):
+            raise ValueError(f"source {self.name!r} is stored in the layout of an earlier version")
+        if not any(file.endswith(".safetensors") for file in self.files):
+            raise ValueError(f"source {self.name!r} lists no file with weights")
+        return self
+
     @property
     def n_bytes(self) -> int:
         """Size on disk."""

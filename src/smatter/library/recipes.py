@@ -3,7 +3,9 @@
 The header's metadata has the key `smatter_recipe`, a JSON object; docs/recipes.md lists it and the tensors.
 """
 
+import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,7 +16,7 @@ from smatter.compose.experts import ExpertMix
 from smatter.compose.head import ClassHead
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
-from smatter.compose.records import Notes
+from smatter.compose.records import Notes, Pins
 from smatter.compose.residual import Elements, Residual
 from smatter.errors import InvalidRecipe, NotFound, SmatterError, UnsafeFile
 from smatter.files.fields import Digest, Name, first_mistake
@@ -69,7 +71,6 @@ def write_recipe(path: str | Path, recipe: Recipe) -> None:
         "modules": list(mixture.modules),
         "partition": recipe.partition_digest,
     }
-    header |= recipe.notes.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     arrays: dict[str, Array] = {"mixture": np.array(mixture.rows, np.float64)}
     if experts is not None:
         header["experts"] = {"bank": experts.bank}
@@ -84,6 +85,9 @@ def write_recipe(path: str | Path, recipe: Recipe) -> None:
     for name, entry in residual.elements.items():
         arrays |= {f"elements:{name}:indices": entry.indices, f"elements:{name}:values": entry.values}
     arrays |= {f"dense:{name}": values for name, values in residual.dense.items()}
+    pins = (recipe.notes.pins or Pins()).model_copy(update={"tensors": _own_digest(arrays)})
+    notes = recipe.notes.model_copy(update={"pins": pins})
+    header |= notes.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     tensors = [(name, TensorSpec(DTYPES[array.dtype], array.shape), array) for name, array in arrays.items()]
     write_tensors(path, tensors, {KEY: json.dumps(header, separators=(",", ":"), ensure_ascii=False)})
 
@@ -97,13 +101,26 @@ def read_recipe(path: str | Path) -> Recipe:
     try:
         data = parse_json(file.header.metadata[KEY].encode(), path)
         _check_schema(data)
-        return _restored(_Header.model_validate(data), _Tensors(file))
+        header, tensors = _Header.model_validate(data), _Tensors(file)
+        recipe = _restored(header, tensors)
+        if header.pins and header.pins.tensors not in (None, _own_digest(tensors.taken)):
+            raise InvalidRecipe("its tensors are not those that it was written with")
+        return recipe
     except ValidationError as error:
         raise InvalidRecipe(f"{path} is not a recipe ({first_mistake(error)}); make it again") from None
     except SmatterError as error:
         if isinstance(error, UnsafeFile):
             raise
         raise InvalidRecipe(f"{path} is not a sound recipe: {error}; make it again") from None
+
+
+def _own_digest(arrays: Mapping[str, Array]) -> str:
+    """Of a recipe's tensors: names, dtypes, shapes and values."""
+    found = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        found.update(json.dumps([name, DTYPES[array.dtype], list(array.shape)]).encode())
+        found.update(np.ascontiguousarray(array).data)
+    return found.hexdigest()
 
 
 def is_recipe(path: Path) -> bool:
@@ -188,6 +205,7 @@ class _Tensors:
     def __init__(self, file: MappedFile) -> None:
         self._file = file
         self._left = dict.fromkeys(file.header.tensors)
+        self.taken: dict[str, Array] = {}
 
     @property
     def left(self) -> tuple[str, ...]:
@@ -205,4 +223,5 @@ class _Tensors:
         if found != dtype:
             raise InvalidRecipe(f"its tensor {key!r} is {found}, not {dtype}")
         del self._left[key]
-        return self._file.whole(key).copy()
+        self.taken[key] = self._file.whole(key).copy()
+        return self.taken[key]

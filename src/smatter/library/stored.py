@@ -54,6 +54,7 @@ class StoredSource:
 
     def __init__(self, path: Path, form: str, base: Tensors) -> None:
         self._file = MappedFile(path)
+        self.weight_files = {STORED: self._file}
         self._form, self._base = FORMS[form], base
         self.tensors = _read_specs(self._file, form)
         self._changed = frozenset(key.rpartition(":")[0] for key in self._file.header.tensors)

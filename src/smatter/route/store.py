@@ -172,8 +172,8 @@ class Ask:
 
 
 def is_router(folder: Path) -> bool:
-    """Whether a folder says it is a router; it may still not be a sound one."""
-    return (folder / TABLE).is_file()
+    """Whether a folder says it is a router and holds nothing else; it may still not be a sound one."""
+    return (folder / TABLE).is_file() and {path.name for path in folder.iterdir()} <= {TABLE, WEIGHTS, BANK}
 
 
 def write_router(folder: str | Path, trained: TrainedRouter, replace: bool = False) -> None:

@@ -97,6 +97,7 @@ class SharedRuntime:
         """
         recipe = recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
         recipe.check_honoured()
+        self.library.check_pins(recipe)
         base = self._base_of(task, recipe)
         head = TaskHead(recipe.head, base.resident.network)
         self._put(task, _Entry(base, self._deltas(recipe, base), head))
