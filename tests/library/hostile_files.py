@@ -594,7 +594,7 @@ def tokenizer_with_an_empty_pair() -> Any:
     return {"model": {"vocab": [[]]}}
 
 
-@tokenizer("use one tokenizer for all", naming="5 for one")
+@tokenizer("copy the checkpoint again", naming="tokenizer.json")
 def tokenizer_with_added_tokens_of_mixed_kinds() -> Any:
     return {"model": {"vocab": {"a": 1}}, "added_tokens": [{"content": 5, "id": 1}, {"content": "b", "id": 2}]}
 

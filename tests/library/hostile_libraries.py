@@ -77,17 +77,6 @@ def projections_fused(tensors: Tensors, _config: dict[str, Any]) -> None:
     tensors[QUERY.replace("query", "qkv")] = zeros(16, 8)
 
 
-@candidate("+bert.", "load it with the base's class")
-def tensors_under_a_prefix(tensors: Tensors, _config: dict[str, Any]) -> None:
-    for name in list(tensors):
-        tensors[f"bert.{name}"] = tensors.pop(name)
-
-
-@candidate("lm_head.weight", "save both tied or both untied")
-def output_layer_untied(tensors: Tensors, _config: dict[str, Any]) -> None:
-    tensors["lm_head.weight"] = zeros(6, 8)
-
-
 @candidate("tie_word_embeddings is false, the base's true", "save both alike")
 def output_layer_untied_in_the_config_alone(_tensors: Tensors, config: dict[str, Any]) -> None:
     config["tie_word_embeddings"] = False
@@ -103,12 +92,12 @@ def integers_of_another_kind(tensors: Tensors, _config: dict[str, Any]) -> None:
     tensors[POSITION_IDS] = ("I32", np.arange(5, dtype=np.int32)[None])
 
 
-@candidate(OUTPUT, "--exclude")
+@candidate(OUTPUT, f"--accept {OUTPUT}")
 def tensor_missing(tensors: Tensors, _config: dict[str, Any]) -> None:
     del tensors[OUTPUT]
 
 
-@candidate("adapter.weight", "--exclude")
+@candidate("adapter.weight", "--accept adapter.weight")
 def tensor_too_many(tensors: Tensors, _config: dict[str, Any]) -> None:
     tensors["adapter.weight"] = zeros(8, 8)
 

@@ -10,12 +10,12 @@ from small_networks import CONFIG, make_tensors, write_checkpoint
 
 from smatter.cli.main import main
 from smatter.compose.mixture import Mixture
-from smatter.errors import UnknownSource
+from smatter.errors import IncompatibleSource, UnknownSource
 from smatter.library.check import check_library
 from smatter.library.checkpoint import open_checkpoint
 from smatter.library.compare import compare
 from smatter.library.edit import add_source, init_library
-from smatter.library.library import Library
+from smatter.library.library import Library, open_library
 
 MakeLibrary = Callable[..., Library]
 
@@ -37,11 +37,12 @@ def test_near_duplicates_and_strangers_are_told_apart(make_library: MakeLibrary,
     nearly = make_tensors(1, near=make_tensors(0))  # the same as `a` ...
     nearly["encoder.layer.0.output.dense.weight"] += 1e-4 * torch.randn(16, 64)  # ... but for a breath
     add_source(library.folder, write_checkpoint(tmp_path / "nearly", nearly))
-    add_source(library.folder, write_checkpoint(tmp_path / "stranger", make_tensors(77)))
+    stranger = write_checkpoint(tmp_path / "stranger", make_tensors(77))
+    add_source(library.folder, stranger, accept=["unrelated"])
     library, _ = add_source(library.folder, write_checkpoint(tmp_path / "again", make_tensors(0)), form="delta")
     report = check_library(library)
-    assert report.ok, "warnings do not forbid mixing"
-    assert kinds(report) == {"near-duplicates": {"nearly", "again"}, "unrelated basin": {"stranger"}}
+    assert report.ok, "neither warnings nor what was accepted forbid mixing"
+    assert kinds(report) == {"near-duplicates": {"nearly", "again"}, "unrelated": {"stranger"}}
     assert report.n_distinct == 5
     assert report.similarity is not None
     assert abs(report.similarity.overall_cosine[report.similarity.names.index("stranger")]) < 0.1
@@ -62,10 +63,14 @@ def test_cosines_per_module_agree_with_torch(make_library: MakeLibrary) -> None:
         assert report.similarity.cosine_to_base[row, column] == pytest.approx(expected, abs=1e-5), module
 
 
-def test_adding_warns_at_once_of_a_stranger(make_library: MakeLibrary, tmp_path: Path) -> None:
-    library = make_library()
-    _, findings = add_source(library.folder, write_checkpoint(tmp_path / "stranger", make_tensors(77)))
-    assert [finding.kind for finding in findings] == ["unrelated basin"]
+def test_a_stranger_is_refused_unless_it_is_accepted_by_name(make_library: MakeLibrary, tmp_path: Path) -> None:
+    library, stranger = make_library(), write_checkpoint(tmp_path / "stranger", make_tensors(77))
+    with pytest.raises(IncompatibleSource, match="another initialisation.*--accept unrelated"):
+        add_source(library.folder, stranger)
+    assert "stranger" not in open_library(library.folder).names
+    added, findings = add_source(library.folder, stranger, accept=["unrelated"])
+    assert [(finding.kind, finding.severity) for finding in findings] == [("unrelated", "accepted")]
+    assert added.manifest.source("stranger").accepted == ("unrelated",)
 
 
 def test_a_file_that_came_later_is_found_in_an_open_library_too(make_library: MakeLibrary) -> None:
@@ -95,7 +100,7 @@ def test_a_changed_file_is_found_even_with_its_old_time(make_library: MakeLibrar
     [
         (lambda c, t: c.update(model_type="vit"), "architecture", "one architecture"),
         (lambda c, t: c.update(num_attention_heads=4), "settings", "another network"),
-        (lambda c, t: c.update(layer_norm_eps=1e-3), "settings", "check that both mean the same"),
+        (lambda c, t: c.update(layer_norm_eps=1e-3), "settings", "another network"),
         (lambda c, t: c.update(vocab_size=51), "vocabulary", "one tokenizer"),
         (lambda c, t: c.update(tie_word_embeddings=False), "tied weights", "save both alike"),
         (lambda c, t: t.update({"lm_head.weight": torch.zeros(50, 16)}), "tied weights", "ties it"),
@@ -107,7 +112,7 @@ def test_a_changed_file_is_found_even_with_its_old_time(make_library: MakeLibrar
     ],
 )
 def test_differences_from_the_base_are_named(tmp_path: Path, change, kind: str, words: str) -> None:
-    base_config = CONFIG | {"vocab_size": 50, "tie_word_embeddings": True}
+    base_config = CONFIG | {"vocab_size": 50, "tie_word_embeddings": True, "architectures": ["BertForMaskedLM"]}
     base = write_checkpoint(tmp_path / "base", make_tensors(0), base_config)
     config, tensors = dict(base_config), make_tensors(1)
     change(config, tensors)
@@ -131,7 +136,6 @@ def test_fused_projections_prefixes_and_batch_norm_are_called_by_their_names(tmp
 
     fused = rename(make_tensors(1), "self.query", "self.qkv")
     assert "fuses projections" in message(fused, "fused")
-    assert "another prefix (+bert.)" in message({f"bert.{k}": v for k, v in make_tensors(1).items()}, "prefixed")
     buffers = {f"bn.{name}": torch.ones(4) for name in ("running_mean", "running_var")}
     with_buffers = open_checkpoint(write_checkpoint(tmp_path / "bn", make_tensors(0) | buffers))
     same = compare(with_buffers, with_buffers, "bn", ())
@@ -152,7 +156,7 @@ def test_tokens_that_moved_are_counted(tmp_path: Path) -> None:
 
 def test_heads_of_other_tasks_are_left_out_by_a_pattern(tmp_path: Path) -> None:
     def with_head(name: str, n_labels: int, seed: int) -> Path:
-        tensors = make_tensors(seed) | {"classifier.weight": torch.randn(n_labels, 16)}
+        tensors = make_tensors(seed, near=make_tensors(0)) | {"classifier.weight": torch.randn(n_labels, 16)}
         labels = {"id2label": {str(i): f"{name}{i}" for i in range(n_labels)}}
         return write_checkpoint(tmp_path / name, tensors, CONFIG | labels)
 

@@ -26,7 +26,7 @@ SOUND: dict[str, Any] = {
         {"name": "base", "path": "/base", "form": "whole", "digest": "b" * 64, "n_parameters": 9, "files": FILES},
         {
             "name": "law", "path": f"sources/{'d' * 64}", "form": "int8", "digest": "c" * 64, "n_parameters": 9,
-            "files": FILES, "loss": {"of_weights": 0.01, "of_delta": 0.5},
+            "files": FILES, "loss": {"of_weights": 0.01, "of_delta": 0.5}, "accepted": ["vocabulary", "classifier.*"],
         },
     ],
 }  # fmt: skip

@@ -116,6 +116,15 @@ def partition(tensors: Iterable[str], model_type: str | None, pattern: str | Non
     return Partition({module: tuple(members) for module, members in modules.items()})
 
 
+def is_head(tensor: str) -> bool:
+    """Whether a tensor belongs to a task's head or a pooler, whatever the family: it says nothing of the features.
+
+    >>> is_head("classifier.weight"), is_head("bert.pooler.dense.weight"), is_head("encoder.layer.0.output.weight")
+    (True, True, False)
+    """
+    return _module_by_rules(tensor, SHARED_RULES) in ("head", "pooler")
+
+
 def _module_by_rules(tensor: str, rules: tuple[Rule, ...]) -> str:
     for expression, template in rules:
         if match := expression.match(tensor):

@@ -47,6 +47,10 @@ def add(
         ),
     ] = "whole",
     rank: Annotated[int | None, typer.Option(help="For --store low-rank: components kept of each delta [16].")] = None,
+    accept: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY", help="Add it in spite of the difference that a refusal calls KEY. Repeatable."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Add checkpoints that mix with the base; refuse those that do not."""
@@ -57,14 +61,16 @@ def add(
     added = []
     for source in sources:
         with progress_bar(f"adding {source.name}", 2 * _size(source)) as progress:
-            library, warnings = add_source(folder, source, name, form=store, rank=rank, progress=progress)
+            library, findings = add_source(
+                folder, source, name, form=store, rank=rank, accept=accept or (), progress=progress
+            )
         entry = library.manifest.sources[-1]
-        added.append(entry.model_dump(mode="json") | {"warnings": [finding.message for finding in warnings]})
+        added.append(entry.model_dump(mode="json") | {"findings": [vars(finding) for finding in findings]})
         if not as_json:
             loss = f", {entry.loss.of_weights:.2%} of the weights' norm lost" if entry.loss else ""
             print(f"added {entry.name!r} as {entry.form}: {human_size(entry.n_bytes)}{loss}")
-            for finding in warnings:
-                print(f"  warning: {finding.message}")
+            for finding in findings:
+                print(f"  {finding.severity}: {finding.message}")
     if as_json:
         show({"added": added}, True, lambda: None)
 
@@ -180,6 +186,8 @@ def check(folder: Folder, as_json: Json = False) -> int:
             print(f"{report.n_distinct} of {len(similarity.names)} sources are distinct")
         for bank in report.experts:
             print(f"experts {bank.digest[:12]} of router {bank.router}")
+        for path in report.orphans:
+            print(f"orphan: {path} is of no source: delete it if nobody is writing to the library")
         print("fit to mix" if report.ok else "not fit to mix")
 
     show(report.to_dict(), as_json, text)

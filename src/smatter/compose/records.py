@@ -106,6 +106,7 @@ class Notes(_Record):
         members: networks whose predictions are averaged, instead of its one mixture.
         decision: whether the task was routed.
         budget: what it was made to fit.
+        accepted: differences of its sources from the base that the user said not to mind, by source.
     """
 
     origin: Origin | None = None
@@ -113,3 +114,4 @@ class Notes(_Record):
     members: tuple[Member, ...] = Field(default=(), max_length=1_000)
     decision: Decision | None = None
     budget: TimeBudget | None = None
+    accepted: dict[Name, tuple[TensorName, ...]] = Field(default={}, max_length=1_000)

@@ -15,7 +15,11 @@ NAME = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}"
 Name = Annotated[str, StringConstraints(pattern=f"^{NAME}$")]
 
 
-FileName = Annotated[str, StringConstraints(pattern=r"^[^/\\\x00.][^/\\\x00]{0,254}$")]
+_FILE = r"[^/\\\x00.][^/\\\x00]{0,254}"
+
+
+FileName = Annotated[str, StringConstraints(pattern=f"^{_FILE}(/{_FILE})?$")]
+"""Of a file in a folder, or in a folder of that."""
 
 
 TensorName = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_CHARACTERS)]

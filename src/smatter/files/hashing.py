@@ -4,6 +4,7 @@ import hashlib
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from smatter.errors import SmatterError
@@ -47,27 +48,33 @@ class Seal:
 
     def digest(self, file: Path | MappedFile, progress: Progress = silent) -> str:
         """The sha256 of a file, from memory where it is untouched; of what is mapped, where it is mapped."""
-        path, stamp = (file, stamp_of(file.stat())) if isinstance(file, Path) else (file.path, file.stamp)
-        key = str(path.resolve())
-        digest = self.recall(key, [stamp])
+        path = file if isinstance(file, Path) else file.path
+        key, stamped = str(path.resolve()), _Stamped.of(file)
+        digest = self._recall(key, [stamped])
         if digest is None:
             digest = file_digest(file, progress) if isinstance(file, Path) else file.digest(progress)
-            self.note(key, [stamp], [path], digest)
+            self._note(key, [stamped], digest)
         return digest
 
-    def note(self, key: str, stamps: Sequence[Stamp], paths: Sequence[Path], digest: str) -> None:
+    def note(self, key: str, files: Sequence[MappedFile], digest: str) -> None:
         """Remember a digest of some files, unless they were touched meanwhile, or could be without a trace."""
-        is_settled = time.time_ns() - max(max(stamp[2:]) for stamp in stamps) > RACY_NANOSECONDS
-        if is_settled and all(stamp_of(path.stat()) == stamp for path, stamp in zip(paths, stamps, strict=True)):
-            self._known[key] = [*(number for stamp in stamps for number in stamp), digest]
+        self._note(key, [_Stamped.of(file) for file in files], digest)
+
+    def recall(self, key: str, files: Sequence[MappedFile]) -> str | None:
+        """A digest that was noted, if the files have the same stamps still: whoever forged it cannot know these."""
+        return self._recall(key, [_Stamped.of(file) for file in files])
+
+    def _note(self, key: str, files: Sequence["_Stamped"], digest: str) -> None:
+        is_settled = time.time_ns() - max(max(file.stamp[2:]) for file in files) > RACY_NANOSECONDS
+        if is_settled and all(stamp_of(file.path.stat()) == file.stamp for file in files):
+            self._known[key] = [*(number for file in files for number in file.stamp), digest]
             self._changed = True
         else:
             self._known.pop(key, None)
 
-    def recall(self, key: str, stamps: Sequence[Stamp]) -> str | None:
-        """A digest that was noted, if the files have the same stamps still: whoever forged it cannot know these."""
+    def _recall(self, key: str, files: Sequence["_Stamped"]) -> str | None:
         known = self._known.get(key)
-        if not isinstance(known, list) or known[:-1] != [number for stamp in stamps for number in stamp]:
+        if not isinstance(known, list) or known[:-1] != [number for file in files for number in file.stamp]:
             return None
         return known[-1] if isinstance(known[-1], str) else None
 
@@ -81,3 +88,13 @@ class Seal:
             write_file(self._path, json.dumps(self._known).encode())
         except (OSError, SmatterError):
             return
+
+
+@dataclass(frozen=True)
+class _Stamped:
+    path: Path
+    stamp: Stamp
+
+    @classmethod
+    def of(cls, file: Path | MappedFile) -> "_Stamped":
+        return cls(file, stamp_of(file.stat())) if isinstance(file, Path) else cls(file.path, file.stamp)

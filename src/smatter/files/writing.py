@@ -24,6 +24,8 @@ from smatter.files.reading import MAX_HEADER_BYTES, Array
 from smatter.records import TensorSpec
 
 LOCK_SECONDS = 60.0
+PARTIAL = ".partial-"
+"""In the names of temporary files and folders, between what they will be called and random digits."""
 
 
 def write_file(path: Path, *chunks: bytes) -> None:
@@ -38,6 +40,12 @@ def write_file(path: Path, *chunks: bytes) -> None:
             os.fsync(descriptor)
         temporary.replace(path)
     _settle(path)
+
+
+def copy_file(folder: Path, name: str, target: Path) -> None:
+    """Copy a file of a folder to the same place in another one, which is not published yet."""
+    (target / name).parent.mkdir(exist_ok=True)
+    shutil.copyfile(folder / name, target / name)
 
 
 @contextmanager
@@ -134,7 +142,7 @@ def _partial(path: Path, create: Callable[[Path], int]) -> Iterator[tuple[Path, 
     """
     if path.name in ("", ".."):
         raise NotFound(f"{path} names nothing new; give the name of a file or folder to write")
-    stem = f".{path.name}.partial-"
+    stem = f".{path.name}{PARTIAL}"
     with suppress(OSError):  # a leftover that cannot be deleted is no reason to refuse new work
         for other in path.parent.glob(f"{glob.escape(stem)}*"):
             _sweep(other)

@@ -1,5 +1,6 @@
 """An export's model card: what it was made of, how to make it again, and how it names classes."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from smatter.backbones.linear_classifiers import pipeline_of
@@ -18,13 +19,16 @@ MAX_SHOWN = 100
 INPUTS = {"image-classification": "pixel_values", "text-classification": "**tokens"}
 
 
-def model_card(library: Library, recipe: Recipe, head: ExportHead | None = None) -> str:
+def model_card(
+    library: Library, recipe: Recipe, head: ExportHead | None = None, files: Mapping[str, str] | None = None
+) -> str:
     """The text of an export's README.md.
 
     Args:
         library: the sources.
         recipe: what was composed.
         head: the classifier that stands in for the recipe's head, if any.
+        files: side files and the source of each; all are the base's by default.
     """
     mixture = recipe.mixture
     own = recipe.head is not None and recipe.head.kind == "linear"
@@ -58,7 +62,8 @@ def model_card(library: Library, recipe: Recipe, head: ExportHead | None = None)
         "",
         *([f"Left out of the mixture: {', '.join(map(_code, left_out))}.", ""] if left_out else []),
         f"Everything else (configuration{' but for labels' if head else ''}, tokenizer) is the base's, "
-        f"`{library.manifest.base}`.",
+        f"`{library.manifest.base}`.{_carried(library, files or {})}",
+        *_accepted(recipe),
         f"`{RECIPE}` rebuilds `{WEIGHTS}` bit for bit where the same sources{and_experts} are:",
         "",
         f"    smatter compose LIBRARY --recipe {RECIPE} -o OUT",
@@ -66,6 +71,18 @@ def model_card(library: Library, recipe: Recipe, head: ExportHead | None = None)
     ]
     classes = _classes(library, recipe.head, head, pipeline) if recipe.head else []
     return "\n".join([*header, *lines, "", *rebuild, *classes])
+
+
+def _carried(library: Library, files: Mapping[str, str]) -> str:
+    """Side files that are not the base's."""
+    others = {file: source for file, source in files.items() if source != library.manifest.base}
+    return "".join(f" `{file}` is of `{source}`, since the base has none." for file, source in others.items())
+
+
+def _accepted(recipe: Recipe) -> list[str]:
+    """Differences of sources from the base that were known when they were added."""
+    told = recipe.notes.accepted.items()
+    return [f"`{name}` was added in spite of: {', '.join(map(_code, keys))}." for name, keys in told]
 
 
 def _classes(library: Library, told: ClassHead, head: ExportHead | None, pipeline: tuple[str, str] | None) -> list[str]:

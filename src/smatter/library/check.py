@@ -8,27 +8,35 @@ import numpy as np
 from smatter.compose.execute import ranges
 from smatter.errors import SmatterError
 from smatter.files.hashing import file_digest
-from smatter.library.checkpoint import Checkpoint
-from smatter.library.compare import Finding, compare
+from smatter.files.writing import PARTIAL
+from smatter.library.checkpoint import open_checkpoint, read_config
+from smatter.library.compare import compare, compare_side_files
 from smatter.library.contents import content_digest
-from smatter.library.library import Library
-from smatter.library.manifest import BankEntry
-from smatter.library.similarity import NEAR_DUPLICATE, SAME_BASIN, Similarity, measure
+from smatter.library.findings import Finding, accepted, is_ok
+from smatter.library.kinship import relations
+from smatter.library.library import EXPERTS, Library, bank_file
+from smatter.library.manifest import BankEntry, SourceEntry
+from smatter.library.similarity import Similarity, measure
+from smatter.library.storage import STORED_FOLDER
 from smatter.records import Progress, silent
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a check found; `similarity` is missing when the sources cannot be read side by side."""
+    """What a check found; `similarity` is missing when the sources cannot be read side by side.
+
+    `orphans` are paths in the library's folder of what a killed process left, or of sources that are not listed.
+    """
 
     findings: tuple[Finding, ...]
     similarity: Similarity | None
     experts: tuple[BankEntry, ...] = ()
+    orphans: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
         """Whether mixtures of this library mean something."""
-        return not any(finding.severity == "error" for finding in self.findings)
+        return is_ok(self.findings)
 
     @property
     def n_distinct(self) -> int | None:
@@ -44,6 +52,7 @@ class Report:
             "n_sources": len(similarity.names) if similarity else None,
             "n_distinct": self.n_distinct,
             "experts": [entry.model_dump() for entry in self.experts],
+            "orphans": list(self.orphans),
             "clusters": [list(cluster) for cluster in similarity.clusters] if similarity else None,
             "cosine_to_base": {
                 name: {
@@ -70,11 +79,22 @@ def check_library(library: Library, progress: Progress = silent) -> Report:
             if name == library.manifest.base:
                 break
     findings += _check_banks(library)
-    if any(finding.severity == "error" for finding in findings):
-        return Report(tuple(findings), None, library.manifest.experts)
+    if not is_ok(findings):
+        return Report(tuple(findings), None, library.manifest.experts, find_orphans(library))
     names = (library.manifest.base, *(name for name in library.names if name != library.manifest.base))
     similarity = measure(library, names, library.specs, library.partition, progress)
-    return Report((*findings, *relations(similarity)), similarity, library.manifest.experts)
+    for finding in relations(library, similarity, library.partition):
+        findings += accepted([finding], library.manifest.source(finding.source).accepted)
+    return Report(tuple(findings), similarity, library.manifest.experts, find_orphans(library))
+
+
+def find_orphans(library: Library) -> tuple[str, ...]:
+    """What lies where the library writes, and is of no source and no bank."""
+    kept = {source.path for source in library.manifest.sources}
+    kept |= {f"{EXPERTS}/{bank_file(bank.digest)}" for bank in library.manifest.experts}
+    found = [path for place in (STORED_FOLDER, EXPERTS) for path in sorted((library.folder / place).glob("*"))]
+    found += sorted(library.folder.glob(f".*{PARTIAL}*"))
+    return tuple(str(path) for path in found if path.relative_to(library.folder).as_posix() not in kept)
 
 
 def _check_banks(library: Library) -> list[Finding]:
@@ -98,15 +118,24 @@ def _check_source(library: Library, name: str, progress: Progress) -> list[Findi
             findings.append(Finding("error", "hashes", name, message))
     if findings:
         return findings
-    source = library.open_source(name)
-    if isinstance(source, Checkpoint) and name != library.manifest.base:
-        findings = compare(library.base, source, name, library.manifest.exclude)
-        if any(finding.severity == "error" for finding in findings):
+    if name != library.manifest.base:
+        findings = _differences(library, entry)
+        if not is_ok(findings):
             return findings
+    source = library.open_source(name)
     if content_digest(source, library.specs, f"source {name!r}", progress) != entry.digest:
         message = "its contents differ from their digest in library.json: remove the source and add it again"
         findings.append(Finding("error", "hashes", name, message))
     return findings + differing_buffers(library, name)
+
+
+def _differences(library: Library, entry: SourceEntry) -> list[Finding]:
+    """How a source differs from the base, as far as headers and side files tell."""
+    folder = library.path_of(entry)
+    if entry.form == "whole":
+        checkpoint = open_checkpoint(folder)
+        return compare(library.base, checkpoint, entry.name, library.manifest.exclude, accept=entry.accepted)
+    return compare_side_files(library.base, folder, read_config(folder), entry.name, accept=entry.accepted)
 
 
 def differing_buffers(library: Library, name: str) -> list[Finding]:
@@ -119,24 +148,9 @@ def differing_buffers(library: Library, name: str) -> list[Finding]:
                 return True
         return False
 
+    message = "holds integers that differ from the base's: they cannot be mixed, only replaced by the base's"
     return [
-        Finding("error", "buffers", name, f"{tensor} holds integers that differ from the base's: they cannot be mixed")
+        Finding("error", "buffers", name, f"{tensor} {message}", tensor)
         for tensor, spec in library.specs.items()
         if not spec.is_floating and differs(tensor, spec.n_elements)
     ]
-
-
-def relations(similarity: Similarity) -> list[Finding]:
-    """Near-duplicates and sources of another basin, as warnings."""
-    findings = []
-    for first, *others in similarity.clusters:
-        for name in others:
-            message = f"is a near-duplicate of {first!r} (closer than {NEAR_DUPLICATE:.0%} of their deltas)"
-            findings.append(Finding("warning", "near-duplicates", name, f"{message}: mixing the two changes little"))
-    for name in similarity.strangers:
-        cosine = similarity.overall_cosine[similarity.names.index(name)]
-        message = f"has cosine {cosine:.2f} to the base, below {SAME_BASIN}: it comes from another initialisation"
-        findings.append(
-            Finding("warning", "unrelated basin", name, f"{message}; a mixture with it works as neither: leave it out")
-        )
-    return findings

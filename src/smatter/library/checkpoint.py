@@ -19,8 +19,9 @@ SIDE_FILES = (
     "config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json",
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
     "vocab.txt", "vocab.json", "merges.txt", "tokenizer.model", "spiece.model", "chat_template.jinja",
+    "modules.json", "1_Pooling/config.json", "config_sentence_transformers.json", "sentence_bert_config.json",
 )  # fmt: skip
-"""What travels with the weights: read for comparison, hashed, and copied to an export."""
+"""What travels with the weights: read for comparison, hashed, and copied to an export: see `library.side_files`."""
 
 
 @dataclass(frozen=True)
@@ -63,10 +64,8 @@ class Checkpoint:
 def open_checkpoint(folder: Path) -> Checkpoint:
     """Read the headers of a checkpoint folder, single file or sharded; refuse what is damaged or hostile."""
     if not folder.is_dir():
-        raise NotFound(f"{folder} is not a folder; give a Hugging Face checkpoint folder")
-    config = read_small_json(safe_path(folder, "config.json")) if holds(folder, "config.json") else {}
-    if not isinstance(config, dict):
-        raise UnsafeFile(f"{folder / 'config.json'} is not a JSON object; copy the checkpoint again")
+        raise NotFound(f"{folder} is not a folder; {_hint([folder])}")  # perhaps a file of another format
+    config = read_config(folder)
     weight_map = _weight_map(folder)
     names = sorted(set(weight_map.values())) if weight_map else [WEIGHTS]
     mapped = {name: MappedFile(safe_path(folder, name)) for name in names}
@@ -95,12 +94,20 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     return checkpoint
 
 
+def read_config(folder: Path) -> dict[str, Any]:
+    """The config.json of a folder; empty when it has none."""
+    config = read_small_json(safe_path(folder, "config.json")) if holds(folder, "config.json") else {}
+    if not isinstance(config, dict):
+        raise UnsafeFile(f"{folder / 'config.json'} is not a JSON object; copy the checkpoint again")
+    return config
+
+
 def _weight_map(folder: Path) -> dict[str, str]:
     """Which shard holds which tensor; empty for a checkpoint in one file."""
     if holds(folder, WEIGHTS):
         return {}
     if not holds(folder, INDEX):
-        raise NotFound(f"{folder} has no {WEIGHTS} and no {INDEX}; {_hint(folder)}")
+        raise NotFound(f"{folder} has no {WEIGHTS} and no {INDEX}; {_hint(sorted(folder.iterdir()))}")
     index = read_small_json(safe_path(folder, INDEX))
     weight_map = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(weight_map, dict) or not weight_map:
@@ -122,9 +129,21 @@ def holds(folder: Path, name: str) -> bool:
     return (folder / name).exists() or (folder / name).is_symlink()
 
 
-def _hint(folder: Path) -> str:
-    if (folder / "adapter_config.json").exists():
-        return "it is a PEFT adapter: merge it into its base (merge_and_unload) and save the whole model"
-    if any(folder.glob("*.bin")) or any(folder.glob("*.pt")):
-        return "its weights are pickled, which Smatter never loads: save them with save_pretrained"
+_OTHER_FORMATS = {
+    "adapter_config.json": "it is a PEFT adapter: merge it into its base (merge_and_unload) and save the whole model",
+    ".gguf": "it is a GGUF file of llama.cpp: load it with from_pretrained(..., gguf_file=...) and save_pretrained",
+    ".onnx": "it is an ONNX export: give the checkpoint that it was exported from",
+    ".bin": "its weights are pickled, which Smatter never loads: save them with save_pretrained",
+    ".pt": "its weights are pickled, which Smatter never loads: save them with save_pretrained",
+    ".pth": "its weights are pickled, which Smatter never loads: save them with save_pretrained",
+    ".h5": "its weights are for TensorFlow: load it with from_tf=True and save_pretrained",
+    ".msgpack": "its weights are for Flax: load it with from_flax=True and save_pretrained",
+}
+"""What a folder without weights of the known form may be, by the name or the end of the name of one of its files."""
+
+
+def _hint(paths: list[Path]) -> str:
+    for ending, remedy in _OTHER_FORMATS.items():
+        if any(path.name.endswith(ending) for path in paths):
+            return remedy
     return "give a Hugging Face checkpoint folder"

@@ -1,251 +1,238 @@
 """What makes the mixture of a checkpoint with the base meaningless or unsafe, told from headers and side files."""
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from smatter.errors import UnsafeFile
-from smatter.files.reading import parse_json, read_small_file
-from smatter.library.checkpoint import MAX_JSON_BYTES, Checkpoint
+import numpy as np
+
+from smatter.backbones.modules import is_head
+from smatter.library.checkpoint import Checkpoint
+from smatter.library.configs import Difference, short
+from smatter.library.configs import differences as config_differences
+from smatter.library.findings import Finding, accepted
+from smatter.library.fitted import OUTPUT_LAYERS, common_prefix, is_derived, names_in, word_embeddings_of
 from smatter.library.manifest import is_excluded
+from smatter.library.side_files import side_file_differences
+from smatter.library.vocabulary import vocabulary_differences
 from smatter.records import TensorSpec
-
-Severity = Literal["error", "warning"]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One difference, and what to do about it; an error keeps a source out of the library."""
-
-    severity: Severity
-    kind: str
-    source: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.source}: {self.message}"
 
 
 @dataclass(frozen=True)
 class Pair:
-    """The base and a candidate, each with the tensors that take part in mixing."""
+    """The base and a candidate, with the tensors that take part in mixing."""
 
     base: Checkpoint
     candidate: Checkpoint
-    base_tensors: dict[str, TensorSpec]
-    tensors: dict[str, TensorSpec]
+    exclude: tuple[str, ...]
 
-    @property
-    def shared(self) -> list[str]:
-        """Names that both have."""
-        return sorted(self.base_tensors.keys() & self.tensors.keys())
+    @cached_property
+    def ours(self) -> dict[str, TensorSpec]:
+        """The base's tensors."""
+        return {name: spec for name, spec in self.base.tensors.items() if not is_excluded(name, self.exclude)}
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """The candidate's tensors by the base's names, of those that both have."""
+        return names_in(self.ours, self.candidate)
+
+    @cached_property
+    def shared(self) -> dict[str, tuple[TensorSpec, TensorSpec]]:
+        """What both have, by the base's names: the base's and the candidate's."""
+        return {name: (self.ours[name], self.candidate.tensors[self.names[name]]) for name in sorted(self.names)}
+
+    @cached_property
+    def extra(self) -> dict[str, TensorSpec]:
+        """What only the candidate has."""
+        known = {*self.names.values()}
+        return {
+            name: spec
+            for name, spec in self.candidate.tensors.items()
+            if name not in known and not is_excluded(name, self.exclude)
+        }
 
     def setting(self, key: str) -> tuple[Any, Any]:
         """A setting of config.json, the base's and the candidate's."""
         return self.base.config.get(key), self.candidate.config.get(key)
 
 
-Check = Callable[[Pair], Iterator[tuple[Severity, str]]]
+Check = Callable[[Pair], Iterator[Difference]]
 
 
-def compare(base: Checkpoint, candidate: Checkpoint, name: str, exclude: tuple[str, ...]) -> list[Finding]:
-    """Every difference of a checkpoint from the base that its headers and side files show."""
-    kept = (
-        {tensor: spec for tensor, spec in checkpoint.tensors.items() if not is_excluded(tensor, exclude)}
-        for checkpoint in (base, candidate)
-    )
-    pair = Pair(base, candidate, *kept)
-    findings = []
+def compare(
+    base: Checkpoint, candidate: Checkpoint, name: str, exclude: tuple[str, ...] = (), accept: tuple[str, ...] = ()
+) -> list[Finding]:
+    """Every difference of a checkpoint from the base that its headers and side files show.
+
+    Args:
+        base: the library's.
+        candidate: the source's.
+        name: of the source.
+        exclude: patterns of tensors that the library leaves out.
+        accept: keys of differences that the user has accepted.
+    """
+    pair, findings = Pair(base, candidate, exclude), list[Finding]()
     for kind, check in CHECKS.items():
-        found = [Finding(severity, kind, name, message) for severity, message in check(pair)]
-        findings += found
-        if kind == "architecture" and found:
+        found = [Finding(each.severity, kind, name, each.message, each.key) for each in check(pair)]
+        findings += accepted(found, accept)
+        if kind == "architecture" and any(finding.severity == "error" for finding in findings):
             break  # the rest would only repeat it in other words
     return findings
 
 
-def _architecture(pair: Pair) -> Iterator[tuple[Severity, str]]:
-    if pair.base.model_type != pair.candidate.model_type:
-        yield (
-            "error",
-            f"is a {pair.candidate.model_type or 'network without config.json'}, the base a "
-            f"{pair.base.model_type or 'network without config.json'}: a library holds one architecture",
-        )
+def compare_side_files(
+    base: Checkpoint, folder: Path, config: dict[str, Any], name: str, accept: tuple[str, ...]
+) -> list[Finding]:
+    """Differences of a stored source, of which config.json and tokenizer are kept as they came."""
+    found = [("settings", each) for each in config_differences(base.config, config)]
+    found += [("vocabulary", each) for each in vocabulary_differences(base.folder, folder)]
+    return accepted([Finding(each.severity, kind, name, each.message, each.key) for kind, each in found], accept)
+
+
+def _architecture(pair: Pair) -> Iterator[Difference]:
+    ours, theirs = (each.model_type or "network without config.json" for each in (pair.base, pair.candidate))
+    if ours != theirs:
+        message = f"is a {theirs}, the base a {ours}: a library holds one architecture"
+        yield Difference("error", message, "model_type")
 
 
 FUSED = re.compile(r"(qkv|query_key_value|c_attn|in_proj|Wqkv|qkv_proj|gate_up_proj)\b|in_proj_(weight|bias)")
 SPLIT = re.compile(r"\b(q_proj|k_proj|v_proj|query|key|value|q_lin|gate_proj|up_proj)\b")
 
 
-def _tensors(pair: Pair) -> Iterator[tuple[Severity, str]]:
-    missing = [name for name in pair.base_tensors if name not in pair.tensors and name not in OUTPUT_LAYERS]
-    extra = [name for name in pair.tensors if name not in pair.base_tensors and name not in OUTPUT_LAYERS]
-    if not missing and not extra:
-        return
+def _tensors(pair: Pair) -> Iterator[Difference]:
+    missing = [
+        name
+        for name, spec in pair.ours.items()
+        if name not in pair.names and name not in OUTPUT_LAYERS and not is_derived(name, spec)
+    ]
+    rest = {name: spec for name, spec in pair.extra.items() if name not in OUTPUT_LAYERS}
+    left_out = [name for name, spec in rest.items() if is_derived(name, spec)]
+    extra = [name for name in rest if name not in left_out]
     for fused, split, who, whose in ((extra, missing, "it", "the base"), (missing, extra, "the base", "it")):
         fused_names, split_names = [n for n in fused if FUSED.search(n)], [n for n in split if SPLIT.search(n)]
         if fused_names and split_names:
-            yield (
-                "error",
+            message = (
                 f"{who} fuses projections ({fused_names[0]}) that {whose} keeps apart ({split_names[0]}): save both "
-                "with the same version of the same model class",
+                "with the same version of the same model class"
             )
+            yield Difference("error", message)
             return
-    prefix = _common_prefix(missing, extra)
-    if prefix:
-        yield (
-            "error",
-            f"has the base's tensors under another prefix ({prefix}): load it with the base's class "
-            f"({pair.base.architecture}; this one was written by {pair.candidate.architecture}) and save it again",
-        )
-        return
-    for what, names in (("lacks", missing), ("has no counterpart in the base for", extra)):
-        if names:
-            shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-            yield "error", f"{what} {shown}: leave a task's own head out with --exclude, or save the same model class"
+    if prefix := common_prefix(pair.ours, pair.candidate.tensors):
+        yield Difference("note", f"its names have another prefix than the base's ({prefix}): read as the base's")
+    for name in missing:
+        message = f"lacks {name}: save it with the base's class ({pair.base.architecture}), or take the base's"
+        yield Difference("error", message, name)
+    own_head = [name for name in extra if is_head(name)]
+    for name in sorted({*extra} - {*own_head}):
+        message = f"has no counterpart in the base for {name}: save it with the base's class, or leave it out"
+        yield Difference("error", message, name)
+    if own_head or left_out:
+        shown = _shown(own_head or left_out)
+        what = "a head that the base does not have" if own_head else "what follows from the configuration"
+        yield Difference("note", f"{shown}: {what}, left out of mixtures and exports")
 
 
-def _common_prefix(missing: list[str], extra: list[str]) -> str | None:
-    """The prefix whose adding or removal turns the extra names into missing ones, if one does for most."""
-    for longer, shorter, sign in ((extra, set(missing), "+"), (missing, set(extra), "-")):
-        for first in {name.partition(".")[0] for name in longer}:
-            stripped = [name.removeprefix(f"{first}.") for name in longer if name.startswith(f"{first}.")]
-            if stripped and sum(name in shorter for name in stripped) > 0.5 * max(len(shorter), 1):
-                return f"{sign}{first}."
-    return None
+def _shown(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _shapes(pair: Pair) -> Iterator[tuple[Severity, str]]:
-    for name in pair.shared:
-        ours, theirs = pair.base_tensors[name], pair.tensors[name]
+def _shapes(pair: Pair) -> Iterator[Difference]:
+    for name, (ours, theirs) in pair.shared.items():
         if ours.shape == theirs.shape:
             continue
-        advice = "leave it out with --exclude if it is a task's own head"
-        if re.search(r"position_embed|wpe\b|embed_positions", name):
+        advice = "leave it out of the library with `init --exclude` if it is a task's own head"
+        if is_derived(name, ours):
+            advice = "it goes with positions that the base does not have"
+        elif re.search(r"position_embed|wpe\b|embed_positions", name):
             advice = "position embeddings for other lengths or image sizes do not mix: resize one first"
         elif re.search(r"word_embeddings|embed_tokens|wte\b|lm_head|decoder\.(weight|bias)", name):
             advice = "the vocabularies differ in size: resize one (resize_token_embeddings) with the same tokenizer"
-        yield "error", f"{name} has shape {list(theirs.shape)}, the base's {list(ours.shape)}: {advice}"
+        message = f"{name} has shape {list(theirs.shape)}, the base's {list(ours.shape)}: {advice}, or keep the base's"
+        yield Difference("error", message, name)
 
 
-def _dtypes(pair: Pair) -> Iterator[tuple[Severity, str]]:
-    different = [name for name in pair.shared if pair.base_tensors[name].dtype != pair.tensors[name].dtype]
-    mixable = [name for name in different if pair.base_tensors[name].is_floating and pair.tensors[name].is_floating]
-    for name in sorted(set(different) - set(mixable)):
-        yield (
-            "error",
-            f"{name} is {pair.tensors[name].dtype}, the base's {pair.base_tensors[name].dtype}: save it as the base's",
-        )
+def _dtypes(pair: Pair) -> Iterator[Difference]:
+    different = {name: each for name, each in pair.shared.items() if each[0].dtype != each[1].dtype}
+    mixable = [name for name, (ours, theirs) in different.items() if ours.is_floating and theirs.is_floating]
+    for name in sorted(different.keys() - {*mixable}):
+        ours, theirs = different[name]
+        yield Difference("error", f"{name} is {theirs.dtype}, the base's {ours.dtype}: save it as the base's", name)
     if mixable:
-        name = min(mixable)
-        yield (
-            "warning",
-            f"{len(mixable)} tensors are {pair.tensors[name].dtype}, the base's {pair.base_tensors[name].dtype}: mixed "
-            "in float32, written as the base's",
-        )
+        ours, theirs = different[mixable[0]]
+        message = f"{len(mixable)} tensors are {theirs.dtype}, the base's {ours.dtype}: mixed in float32"
+        yield Difference("warning", f"{message}, written as the base's")
 
 
 BUFFERS = re.compile(r"(running_mean|running_var|num_batches_tracked)$")
 
 
-def _buffers(pair: Pair) -> Iterator[tuple[Severity, str]]:
+def _buffers(pair: Pair) -> Iterator[Difference]:
     names = [name for name in pair.shared if BUFFERS.search(name)]
     if names:
-        yield (
-            "error",
+        message = (
             f"has batch-norm statistics ({names[0]}): a mixture's activations have others, so they do not mix; use a "
-            "network with layer norm, or leave them out with --exclude and estimate them again after composing",
+            "network with layer norm, or leave them out with `init --exclude` and estimate them again after composing"
         )
+        yield Difference("error", message, "batch-norm")
 
 
-OUTPUT_LAYERS = frozenset(
-    {"lm_head.weight", "cls.predictions.decoder.weight", "embed_out.weight", "generator_lm_head.weight"}
-)
-"""Tensors that many networks tie to their word embeddings and then leave out of the file."""
-
-
-def _tied(pair: Pair) -> Iterator[tuple[Severity, str]]:
-    for name in sorted(OUTPUT_LAYERS & (pair.base_tensors.keys() ^ pair.tensors.keys())):
-        who, whose = ("it", "the base") if name in pair.tensors else ("the base", "it")
-        yield (
-            "error",
-            f"{who} stores {name}, {whose} ties it to the word embeddings: save both tied or both untied, or leave "
-            "it out with --exclude",
-        )
+def _tied(pair: Pair) -> Iterator[Difference]:
+    for name in sorted(OUTPUT_LAYERS):
+        if name in pair.ours and name not in pair.names:
+            message = f"the base stores {name}, it ties it to the word embeddings: save both tied or both untied"
+            yield Difference("error", f"{message}, or keep the base's", name)
+        elif name in pair.ours and pair.names[name] != name and not pair.names[name].endswith(f".{name}"):
+            yield Difference("note", f"{name} is tied to its word embeddings, and read from there")
+        elif name in pair.extra:
+            yield _own_output_layer(pair, name)
     ours, theirs = pair.setting("tie_word_embeddings")
     if ours is not None and theirs is not None and ours != theirs:
-        yield (
-            "error",
-            f"config.json: tie_word_embeddings is {_short(theirs)}, the base's {_short(ours)}: save both alike",
-        )
+        message = f"config.json: tie_word_embeddings is {short(theirs)}, the base's {short(ours)}: save both alike"
+        yield Difference("error", message, "tie_word_embeddings")
 
 
-HARMLESS = frozenset({
-    "_name_or_path", "architectures", "transformers_version", "torch_dtype", "dtype", "id2label", "label2id",
-    "problem_type", "use_cache", "output_attentions", "output_hidden_states", "return_dict", "gradient_checkpointing",
-    "auto_map", "_attn_implementation_autoset", "attn_implementation", "finetuning_task", "task_specific_params",
-    "is_decoder", "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "attention_dropout",
-    "dropout", "drop_path_rate", "resid_pdrop", "embd_pdrop", "attn_pdrop", "initializer_range", "initializer_factor",
-    "layer_scale_init_value", "num_labels", "vocab_size", "tie_word_embeddings", "bos_token_id", "eos_token_id",
-    "pad_token_id", "summary_first_dropout", "_commit_hash", "name_or_path", "chunk_size_feed_forward",
-})  # fmt: skip
-"""Settings that do not change what a weight means, or that another check looks at."""
+def _own_output_layer(pair: Pair, name: str) -> Difference:
+    """An output layer that only the candidate stores: of no account if it is a copy, or if the base has no output."""
+    candidate, tied = pair.candidate, word_embeddings_of(pair.candidate, name)
+    if pair.base.architecture.endswith("Model"):
+        return Difference("note", f"{name}: an output layer that the base does not have, left out")
+    n_elements = candidate.tensors[name].n_elements
+    if tied and np.array_equal(candidate.read(name, 0, n_elements), candidate.read(tied, 0, n_elements)):
+        return Difference("note", f"{name} is a copy of its word embeddings, as the base has them: left out")
+    message = f"it stores {name}, the base ties it to the word embeddings: save both tied or both untied"
+    return Difference("error", f"{message}, or leave it out", name)
 
 
-def _settings(pair: Pair) -> Iterator[tuple[Severity, str]]:
-    for key in sorted((set(pair.base.config) | set(pair.candidate.config)) - HARMLESS):
-        ours, theirs = pair.setting(key)
-        if ours == theirs:
-            continue
-        if ours is None or theirs is None:
-            yield (
-                "warning",
-                f"config.json: {key} is {_short(theirs)}, the base's {_short(ours)}: check that both mean the same",
-            )
-        else:
-            yield (
-                "error",
-                f"config.json: {key} is {_short(theirs)}, the base's {_short(ours)}: the weights mean another network",
-            )
+def _settings(pair: Pair) -> Iterator[Difference]:
+    return config_differences(pair.base.config, pair.candidate.config)
 
 
-def _labels(pair: Pair) -> Iterator[tuple[Severity, str]]:
+def _labels(pair: Pair) -> Iterator[Difference]:
     heads = [name for name in pair.shared if re.match(r"(classifier|score|qa_outputs)\b", name)]
     ours, theirs = pair.setting("id2label")
     if heads and ours != theirs:
-        yield (
-            "error",
-            f"{min(heads)} is a head for other labels (id2label differs): leave it out with --exclude "
-            f"'{min(heads).partition('.')[0]}.*'",
+        pattern = f"'{min(heads).partition('.')[0]}.*'"
+        message = (
+            f"{min(heads)} is a head for other labels (id2label differs): leave it out of the library with `init "
+            f"--exclude {pattern}`, keep the base's with --accept {pattern}"
         )
+        yield Difference("error", message, "id2label")
 
 
-def _vocabulary(pair: Pair) -> Iterator[tuple[Severity, str]]:
+def _vocabulary(pair: Pair) -> Iterator[Difference]:
     ours, theirs = pair.setting("vocab_size")
     if ours is not None and theirs is not None and ours != theirs:
-        yield (
-            "error",
-            f"config.json: vocab_size is {_short(theirs)}, the base's {_short(ours)}: use one tokenizer for all",
-        )
-    ours, theirs = read_vocabulary(pair.base.folder), read_vocabulary(pair.candidate.folder)
-    if ours is None or theirs is None:
-        if (ours is None) != (theirs is None):
-            who = "it" if theirs is None else "the base"
-            yield (
-                "warning",
-                f"{who} has no tokenizer files, so vocabularies cannot be compared; the export takes the base's",
-            )
-        return
-    moved = [token for token in ours.keys() | theirs.keys() if ours.get(token) != theirs.get(token)]
-    if moved:
-        yield (
-            "error",
-            f"{len(moved)} tokens have another number than in the base's tokenizer ({min(moved, key=str)!r} for one): "
-            "embeddings of different tokens would be mixed; use one tokenizer for all",
-        )
+        message = f"config.json: vocab_size is {short(theirs)}, the base's {short(ours)}: use one tokenizer for all"
+        yield Difference("error", message, "vocab_size")
+    yield from vocabulary_differences(pair.base.folder, pair.candidate.folder)
+
+
+def _side_files(pair: Pair) -> Iterator[Difference]:
+    return side_file_differences(pair.base.folder, pair.candidate.folder)
 
 
 CHECKS: dict[str, Check] = {
@@ -258,50 +245,5 @@ CHECKS: dict[str, Check] = {
     "settings": _settings,
     "labels": _labels,
     "vocabulary": _vocabulary,
+    "side files": _side_files,
 }
-
-
-def read_vocabulary(folder: Path) -> dict[str, int] | None:
-    """Token to number, from whichever tokenizer file there is; None when there is none that can be read."""
-    for name, parse in VOCABULARIES.items():
-        path = folder / name
-        if path.exists():
-            try:
-                return parse(read_small_file(path, MAX_JSON_BYTES), path)
-            except (LookupError, TypeError, ValueError, AttributeError) as error:
-                if isinstance(error, UnsafeFile):
-                    raise
-                raise UnsafeFile(
-                    f"{path} is not a tokenizer file of the usual form; copy the checkpoint again"
-                ) from None
-    return None
-
-
-def _tokenizer_json(text: bytes, path: Path) -> dict[str, int]:
-    content = parse_json(text, path)
-    vocabulary = content["model"].get("vocab", {})
-    if isinstance(vocabulary, list):  # unigram models list pairs of token and score
-        tokens = {str(entry[0]): number for number, entry in enumerate(vocabulary)}
-    else:
-        tokens = dict(vocabulary)
-    return tokens | {token["content"]: token["id"] for token in content.get("added_tokens", [])}
-
-
-def _vocab_json(text: bytes, path: Path) -> dict[str, int]:
-    return dict(parse_json(text, path))
-
-
-def _vocab_txt(text: bytes, _path: Path) -> dict[str, int]:
-    return {token: number for number, token in enumerate(text.decode().splitlines())}
-
-
-VOCABULARIES: dict[str, Callable[[bytes, Path], dict[str, int]]] = {
-    "tokenizer.json": _tokenizer_json,
-    "vocab.json": _vocab_json,
-    "vocab.txt": _vocab_txt,
-}
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,7 +1,6 @@
 """Making and changing a library: init, add, remove. One writer at a time; the manifest changes last, in one step."""
 
 import re
-import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,17 +12,21 @@ from smatter.errors import (
     InvalidManifest,
     NotFound,
     SmatterError,
+    SourceChanged,
     UnknownSource,
     UnsafeFile,
 )
-from smatter.files.hashing import file_digest
+from smatter.files.hashing import Seal, file_digest
 from smatter.files.reading import safe_path
-from smatter.files.writing import locked_folder, write_file
+from smatter.files.writing import copy_file, locked_folder, write_file
 from smatter.library.banks import bank_of, parse_bank, read_bank
-from smatter.library.check import differing_buffers, relations
+from smatter.library.check import differing_buffers
 from smatter.library.checkpoint import SIDE_FILES, Checkpoint, open_checkpoint
-from smatter.library.compare import Finding, compare
-from smatter.library.contents import content_digest
+from smatter.library.compare import compare
+from smatter.library.contents import Tensors, content_digest
+from smatter.library.findings import Finding, accepted, check_used, refuse_errors
+from smatter.library.fitted import fit_to
+from smatter.library.kinship import relations
 from smatter.library.library import EXPERTS, Library, bank_file, open_library
 from smatter.library.manifest import (
     MANIFEST,
@@ -77,13 +80,13 @@ def init_library(
         raise AlreadyExists(f"{folder} is a library already; add to it with `smatter library add`, or choose another")
     if not folder.parent.is_dir():
         raise NotFound(f"the folder {folder.parent} does not exist; create it first")
-    digest = content_digest(checkpoint, kept, str(base), progress)
+    seal = Seal(folder)
     entry = SourceEntry(
         name=name,
         path=_path_in(folder, Path(base)),
-        digest=digest,
+        digest=content_digest(checkpoint, kept, str(base), progress),
         n_parameters=_count(checkpoint, kept),
-        files=_hash_files(checkpoint.folder, checkpoint.files, progress),
+        files=_hash_files(checkpoint, seal, progress),
     )
     data = {
         "schema": 1,
@@ -98,8 +101,9 @@ def init_library(
     with _kept_if_filled(folder), _locked(folder):
         if (folder / MANIFEST).exists():
             raise AlreadyExists(f"{folder} is a library already; add to it with `smatter library add`")
-        write_file(folder / MANIFEST, manifest.to_json())
-    return open_library(folder)
+        library = Library(folder, manifest)
+        _publish(library, checkpoint, seal)
+    return library
 
 
 def add_source(
@@ -108,9 +112,10 @@ def add_source(
     name: str | None = None,
     form: FormName = "whole",
     rank: int | None = None,
+    accept: Iterable[str] = (),
     progress: Progress = silent,
 ) -> tuple[Library, list[Finding]]:
-    """Add a checkpoint; refuses one that does not mix with the base. Returns the library and any warnings.
+    """Add a checkpoint; refuses one that does not mix with the base. Returns the library and what else was found.
 
     Args:
         folder: the library's folder.
@@ -118,9 +123,11 @@ def add_source(
         name: its name in the library; its folder's name by default.
         form: `whole` points at the checkpoint where it is. Any other form writes a copy into the library.
         rank: for `low-rank`, how many components of each delta to keep; 16 by default.
+        accept: differences that are no reason to refuse it, by the keys that refusals name. Tensors whose names they
+            are, or match as shell-style patterns, are the base's in this source.
         progress: told the bytes read.
     """
-    folder, source = Path(folder), Path(source)
+    folder, source, keys = Path(folder), Path(source), tuple(accept)
     name = name or _name_from(source)
     check_name(name)
     with _locked(folder):
@@ -131,24 +138,35 @@ def add_source(
             raise InvalidManifest(f"{folder} holds {MAX_SOURCES} sources, the most it can; remove some")
         library.verify((library.manifest.base,), progress)
         candidate = open_checkpoint(source)
-        findings = compare(library.base, candidate, name, library.manifest.exclude)
-        errors = [finding for finding in findings if finding.severity == "error"]
-        if errors:
-            more = f" (and {len(errors) - 1} more differences)" if len(errors) > 1 else ""
-            raise IncompatibleSource(f"{source} does not mix with {library.manifest.base!r}: {errors[0].message}{more}")
-        entry = _store(library, candidate, name, form=form, rank=rank, progress=progress)
+        seal = Seal(folder)
+        findings = compare(library.base, candidate, name, library.manifest.exclude, accept=keys)
+        refuse_errors(findings, f"{source} does not mix with {library.manifest.base!r}")
+        entry = _store(library, candidate, name, form=form, rank=rank, accept=keys, seal=seal, progress=progress)
         try:
             sources = [each.model_dump() for each in (*library.manifest.sources, entry)]
             manifest = _changed(library, sources=sources)
             added = Library(folder, manifest)
-            for finding in differing_buffers(added, name):
-                raise IncompatibleSource(f"{source}: {finding.message}")
             similarity = measure(added, (manifest.base, name), library.specs, library.partition)
-            write_file(folder / MANIFEST, manifest.to_json())
+            found = [*differing_buffers(added, name), *relations(added, similarity, library.partition)]
+            findings += accepted(found, keys)
+            refuse_errors(findings, f"{source} does not mix with {library.manifest.base!r}")
+            check_used(keys, findings)
+            _publish(added, candidate, seal)
         except BaseException:
             _discard_unlisted(library, entry)
             raise
-    return added, findings + [finding for finding in relations(similarity) if finding.source == name]
+    return added, findings
+
+
+def _publish(library: Library, newest: Checkpoint, seal: Seal) -> None:
+    """Write the manifest of a library whose last source is new, unless somebody has written to that meanwhile."""
+    for file in newest.weight_files.values():
+        if not file.is_untouched:
+            raise SourceChanged(f"{file.path} was changed while it was read: run this again")
+    write_file(library.folder / MANIFEST, library.manifest.to_json())
+    if library.manifest.sources[-1].form == "whole":
+        library.remember(library.names[-1], list(newest.weight_files.values()), seal)
+    seal.save()
 
 
 def remove_source(folder: str | Path, name: str) -> Library:
@@ -231,42 +249,51 @@ def mark_safe(folder: str | Path, name: str) -> Library:
 
 
 def _store(
-    library: Library, candidate: Checkpoint, name: str, form: FormName, rank: int | None, progress: Progress
+    library: Library,
+    candidate: Checkpoint,
+    name: str,
+    form: FormName,
+    rank: int | None,
+    accept: tuple[str, ...],
+    seal: Seal,
+    progress: Progress,
 ) -> SourceEntry:
     """Write a source in its form, and describe it."""
     if rank is not None and (form != "low-rank" or not 1 <= rank <= 4096):
         raise IncompatibleSource(f"rank {rank} is for the form low-rank, from 1 to 4096")
-    what = str(candidate.folder)
+    what, source = str(candidate.folder), fit_to(library.base, candidate, accept)
     if form == "whole":
         return SourceEntry(
             name=name,
             path=_path_in(library.folder, candidate.folder),
-            digest=content_digest(candidate, library.specs, what, progress),
-            n_parameters=_count(candidate, library.specs),
-            files=_hash_files(candidate.folder, candidate.files, progress),
+            digest=content_digest(source, library.specs, what, progress),
+            n_parameters=_count(source, library.specs),
+            files=_hash_files(candidate, seal, progress),
+            accepted=accept,
         )
-    specs = {tensor: candidate.tensors[tensor] for tensor in library.specs}
-    original = content_digest(candidate, specs, what, progress)
+    specs = {tensor: source.tensors[tensor] for tensor in library.specs}
+    original = content_digest(source, specs, what, progress)
     with stored_folder(library.folder) as pending:
         folder = pending.path
-        write_stored(folder, form, candidate, base=library.base, names=specs, rank=rank, progress=progress)
+        write_stored(folder, form, source, base=library.base, names=specs, rank=rank, progress=progress)
         side = [file for file in SIDE_FILES if file in candidate.files]
         for file in side:
-            shutil.copyfile(candidate.folder / file, folder / file)
+            copy_file(candidate.folder, file, folder)
         stored = StoredSource(folder / STORED, form, library.base)
         digest = content_digest(stored, specs, f"{what} stored as {form}", progress)
         if form == "delta" and digest != original:
             raise UnsafeFile(f"{what} does not come back from a delta bit for bit; store it whole, and report this")
-        files = _hash_files(folder, (STORED, *side), progress)
-        pending.name = folder_digest({file: record.sha256 for file, record in files.items()})
+        sums = {file: file_digest(folder / file, progress) for file in (STORED, *side)}
+        pending.name = folder_digest(sums)
         return SourceEntry(
             name=name,
             path=f"{STORED_FOLDER}/{pending.name}",
             form=form,
             digest=digest,
-            n_parameters=_count(candidate, specs),
-            files=files,
-            loss=None if form == "delta" else measure_loss(stored, candidate, library.base, specs),
+            n_parameters=_count(source, specs),
+            files={file: FileEntry(size=(folder / file).stat().st_size, sha256=found) for file, found in sums.items()},
+            loss=None if form == "delta" else measure_loss(stored, source, library.base, specs),
+            accepted=accept,
         )
 
 
@@ -280,15 +307,18 @@ def _changed(library: Library, **fields: object) -> Manifest:
     return parse_manifest(library.manifest.model_dump(by_alias=True) | fields, library.folder / MANIFEST)
 
 
-def _hash_files(folder: Path, files: Iterable[str], progress: Progress) -> dict[str, FileEntry]:
-    return {
-        name: FileEntry(size=(folder / name).stat().st_size, sha256=file_digest(folder / name, progress))
-        for name in files
-    }
+def _hash_files(checkpoint: Checkpoint, seal: Seal, progress: Progress) -> dict[str, FileEntry]:
+    """Every file of a checkpoint; of its weights, those bytes that are mapped."""
+    found = {}
+    for name in checkpoint.files:
+        file = checkpoint.weight_files.get(name, checkpoint.folder / name)
+        size = (checkpoint.folder / name).stat().st_size if isinstance(file, Path) else file.stamp[0]
+        found[name] = FileEntry(size=size, sha256=seal.digest(file, progress))
+    return found
 
 
-def _count(checkpoint: Checkpoint, names: Iterable[str]) -> int:
-    return sum(checkpoint.tensors[name].n_elements for name in names)
+def _count(source: Tensors, names: Iterable[str]) -> int:
+    return sum(source.tensors[name].n_elements for name in names)
 
 
 def _path_in(library: Path, checkpoint: Path) -> str:

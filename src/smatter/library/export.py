@@ -5,7 +5,6 @@ Where transformers has a classifier that takes the recipe's head, its class for 
 
 import dataclasses
 import json
-import shutil
 from pathlib import Path
 
 from smatter.compose.execute import execute
@@ -18,6 +17,7 @@ from smatter.library.checkpoint import SIDE_FILES, WEIGHTS
 from smatter.library.export_head import export_head
 from smatter.library.library import Library
 from smatter.library.recipes import write_recipe
+from smatter.library.side_files import copy_side_files, side_files
 from smatter.library.tensor_file import TensorFile
 from smatter.records import Progress, silent
 
@@ -58,13 +58,12 @@ def export(
             for name, values in head.arrays.items() if head else ():
                 file.write(name, 0, values)
         library.check_untouched(plan.sources)
-        for name in SIDE_FILES:
-            if name in library.base.files:
-                shutil.copyfile(library.base.folder / name, temporary / name)
+        files = side_files(library, recipe.mixture_in(library.manifest.digests))
+        copy_side_files(library, files, temporary)
         if head:
             (temporary / CONFIG).write_text(json.dumps(head.config, indent=2), encoding="utf-8")
         write_recipe(temporary / RECIPE, recipe)
-        (temporary / CARD).write_text(model_card(library, recipe, head), encoding="utf-8")
+        (temporary / CARD).write_text(model_card(library, recipe, head, files), encoding="utf-8")
     return folder
 
 

@@ -1,7 +1,7 @@
 """An open library: its manifest, and blocks of its sources whatever form they are stored in."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -17,10 +17,11 @@ from smatter.compose.records import Notes, Pins
 from smatter.compose.residual import Residual
 from smatter.errors import InvalidRecipe, NotFound, SourceChanged, UnknownModule, UnknownSource
 from smatter.files.hashing import Seal
-from smatter.files.reading import Array, Stamp, as_torch, safe_path, stamp_of
+from smatter.files.reading import Array, MappedFile, Stamp, as_torch, safe_path, stamp_of
 from smatter.library.banks import Bank, PlacedBank, read_bank
 from smatter.library.checkpoint import INDEX, SIDE_FILES, WEIGHTS, Checkpoint, holds, open_checkpoint
 from smatter.library.contents import Composed, Tensors, content_digest
+from smatter.library.fitted import fit_to
 from smatter.library.manifest import Manifest, SourceEntry, is_excluded, read_manifest
 from smatter.library.stored import STORED, StoredSource
 from smatter.records import Progress, TensorSpec, silent
@@ -87,7 +88,7 @@ class Library:
             if name == self.manifest.base:
                 self._sources[name] = self.base
             elif entry.form == "whole":
-                self._sources[name] = open_checkpoint(self.path_of(entry))
+                self._sources[name] = fit_to(self.base, open_checkpoint(self.path_of(entry)), entry.accepted)
             else:
                 self._sources[name] = StoredSource(safe_path(self.path_of(entry), STORED), entry.form, self.base)
         return self._sources[name]
@@ -114,9 +115,7 @@ class Library:
         Files that are untouched since they were last hashed are not hashed again; `smatter library check`
         hashes all. A file that was touched since it was opened is opened anew.
         """
-        wanted = set(self.names if sources is None else sources)
-        if any(self.manifest.source(name).form != "whole" for name in wanted):
-            wanted.add(self.manifest.base)
+        wanted = {*(self.names if sources is None else sources), self.manifest.base}  # others are read in its terms
         changed = [name for name in wanted if not self._is_untouched(name)]
         if not changed:
             return
@@ -161,18 +160,25 @@ class Library:
         for file in source.weight_files:
             if file not in entry.files:
                 raise SourceChanged(f"{file} of source {name!r} is not listed in library.json: {remedy}")
-        mapped_stamps = [file.stamp for file in source.weight_files.values()]
-        base = "" if entry.form == "whole" else self.manifest.digests[self.manifest.base]
-        key = f"contents {entry.form} {base} {entry.path} {_names_digest(self.specs)}"
-        if seal.recall(key, mapped_stamps) != entry.digest:
-            found = content_digest(source, self.specs, f"source {name!r}", progress)
-            if found != entry.digest:
+        mapped_files = list(source.weight_files.values())
+        if seal.recall(self._contents_key(entry), mapped_files) != entry.digest:
+            if content_digest(source, self.specs, f"source {name!r}", progress) != entry.digest:
                 raise SourceChanged(
                     f"the contents of source {name!r} differ from their digest in library.json: remove the source and "
                     "add it again"
                 )
-            seal.note(key, mapped_stamps, [file.path for file in source.weight_files.values()], found)
+            self.remember(name, mapped_files, seal)
         self._verified[name] = stamps
+
+    def remember(self, name: str, files: Sequence[MappedFile], seal: Seal) -> None:
+        """Note that the contents of a source, in these very files, were found to be what the manifest lists."""
+        entry = self.manifest.source(name)
+        seal.note(self._contents_key(entry), files, entry.digest)
+
+    def _contents_key(self, entry: SourceEntry) -> str:
+        """What the digest of a source's contents depends on, beside the bytes of its files."""
+        base = self.manifest.digests[self.manifest.base]
+        return f"contents {entry.form} {base} {entry.path} {_names_digest((*self.specs, *entry.accepted))}"
 
     def files(self, name: str) -> list[tuple[Path, str]]:
         """Every file of a source and the sha256 it must have."""
@@ -224,6 +230,7 @@ class Library:
         if experts is not None and not experts.is_idle:
             self.bank(experts.bank).bank.gates(experts)
         own = {name: digests[name] for name in mixture.sources}
+        accepted = {name: keys for name in mixture.sources if (keys := self.manifest.source(name).accepted)}
         return Recipe(
             mixture,
             own,
@@ -232,7 +239,7 @@ class Library:
             residual=residual,
             experts=experts,
             head=head,
-            notes=notes or Notes(),
+            notes=(notes or Notes()).model_copy(update={"accepted": accepted}),
         )
 
     def correction(self, recipe: Recipe) -> Residual | None:

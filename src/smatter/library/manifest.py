@@ -16,6 +16,7 @@ from smatter.records import Partition
 
 MANIFEST = "library.json"
 MAX_SOURCES = 1_000
+MAX_ACCEPTED = 100
 
 FormName = Literal["whole", "delta", "bf16-delta", "low-rank", "int8"]
 
@@ -50,6 +51,10 @@ class SourceEntry(_Record):
     n_parameters: int = Field(ge=0)
     files: dict[FileName, FileEntry]
     loss: StorageLoss | None = None
+    accepted: tuple[Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_CHARACTERS)], ...] = Field(
+        default=(), max_length=MAX_ACCEPTED
+    )
+    """Differences from the base that the user said not to mind: settings, checks, or patterns of tensors."""
 
     @model_validator(mode="after")
     def _kept_by_digest(self) -> Self:

@@ -1,4 +1,4 @@
-"""How far sources lie from the base and from each other: near-duplicates, and basins that do not belong together."""
+"""How far sources lie from the base and from each other: module by module, matrix by matrix, row by row."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from smatter.compose.execute import Reader, as_float32, ranges
 from smatter.records import Partition, Progress, TensorSpec, silent
 
-SAME_BASIN = 0.5
-"""Matrices of networks from different initialisations have cosine near 0; fine-tunes of one base, near 1."""
-
 NEAR_DUPLICATE = 0.05
 """Two sources closer than this share of the longer delta hardly give a mixture anything to choose."""
+
+ASTRAY = 0.5
+"""A row whose cosine to the base's row is below this may be another row of the base: see `library.kinship`."""
 
 CHUNK = 1 << 17
 """Elements of every source side by side: sixteen sources in float64 stay in the last cache."""
@@ -30,6 +30,8 @@ class Similarity:
         deltas: inner products of (source - base), (n_modules, n_sources, n_sources).
         cross: inner products of source and base, (n_modules, n_sources).
         squares: squared norms of the sources, (n_modules, n_sources).
+        matrices: cosine of each source to the base in each matrix, (n_sources,) each, by name on disk.
+        astray: numbers of the rows that are `ASTRAY`, by source and matrix; only where there are some.
     """
 
     names: tuple[str, ...]
@@ -37,6 +39,8 @@ class Similarity:
     deltas: NDArray[np.float64]
     cross: NDArray[np.float64]
     squares: NDArray[np.float64]
+    matrices: Mapping[str, NDArray[np.float64]]
+    astray: Mapping[tuple[str, str], NDArray[np.int64]]
 
     @cached_property
     def cosine_to_base(self) -> NDArray[np.float64]:
@@ -69,11 +73,6 @@ class Similarity:
             for leader in dict.fromkeys(group)
         )
 
-    @cached_property
-    def strangers(self) -> tuple[str, ...]:
-        """Sources that share no basin with the base."""
-        return tuple(name for name, cosine in zip(self.names, self.overall_cosine, strict=True) if cosine < SAME_BASIN)
-
 
 def measure(
     reader: Reader,
@@ -97,19 +96,54 @@ def measure(
     n_sources, n_modules = len(names), len(partition.modules)
     deltas = np.zeros((n_modules, n_sources, n_sources))
     cross, squares = np.zeros((n_modules, n_sources)), np.zeros((n_modules, n_sources))
+    matrices, astray = {}, {}
     for index, tensors in enumerate(partition.modules.values()):
         for tensor in _matrices(tensors, specs):
             spec = specs[tensor]
-            for start, stop in ranges(spec.n_elements, CHUNK):
-                rows = np.empty((n_sources, stop - start))  # float64: squares of large weights fit
-                for row, name in zip(rows, names, strict=True):
+            width = spec.n_elements // max(spec.shape[0], 1) if len(spec.shape) > 1 else 0
+            has_rows = 0 < width <= CHUNK
+            found = _Rows(n_sources)
+            for start, stop in ranges(spec.n_elements, CHUNK // width * width if has_rows else CHUNK):
+                block = np.empty((n_sources, stop - start))  # float64: squares of large weights fit
+                for row, name in zip(block, names, strict=True):
                     row[:] = as_float32(reader.read(name, tensor, start, stop), reader.spec(name, tensor).dtype)
-                cross[index] += rows @ rows[0]
-                squares[index] += np.einsum("rn,rn->r", rows, rows)
-                rows -= rows[0].copy()
-                deltas[index] += rows @ rows.T
+                found.add(block.reshape(n_sources, -1, width if has_rows else stop - start))
+                block -= block[0].copy()
+                deltas[index] += block @ block.T
                 progress(n_sources * (stop - start) * 4)
-    return Similarity(names, tuple(partition.modules), deltas, cross, squares)
+            if width:
+                matrices[tensor] = _cosine(found.cross.sum(axis=1), found.squares.sum(axis=1))
+            if has_rows:
+                rows = _cosine(found.cross.T, found.squares.T)
+                for column in np.flatnonzero((rows < ASTRAY).any(axis=0)):
+                    astray[names[column], tensor] = np.flatnonzero(rows[:, column] < ASTRAY)
+            cross[index] += found.cross.sum(axis=1)
+            squares[index] += found.squares.sum(axis=1)
+    return Similarity(
+        names, tuple(partition.modules), deltas, cross=cross, squares=squares, matrices=matrices, astray=astray
+    )
+
+
+class _Rows:
+    """Inner products of the rows of one matrix, block by block: with the base's rows, and with themselves."""
+
+    def __init__(self, n_sources: int) -> None:
+        self._cross, self._squares = [np.zeros((n_sources, 0))], [np.zeros((n_sources, 0))]
+
+    def add(self, block: NDArray[np.float64]) -> None:
+        """Take in some rows, (n_sources, n_rows, width)."""
+        self._cross.append(np.einsum("rnd,nd->rn", block, block[0]))
+        self._squares.append(np.einsum("rnd,rnd->rn", block, block))
+
+    @property
+    def cross(self) -> NDArray[np.float64]:
+        """Each source's rows times the base's, (n_sources, n_rows)."""
+        return np.concatenate(self._cross, axis=1)
+
+    @property
+    def squares(self) -> NDArray[np.float64]:
+        """Squared norms of the rows, (n_sources, n_rows)."""
+        return np.concatenate(self._squares, axis=1)
 
 
 def _matrices(tensors: tuple[str, ...], specs: Mapping[str, TensorSpec]) -> list[str]:

@@ -54,7 +54,7 @@ def is_ours(folder: Path) -> bool:
     if folder.is_symlink() or folder.parent.is_symlink() or not folder.is_dir():
         return False
     try:
-        names = [path.name for path in folder.iterdir()]
+        names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()]
         return folder_digest({name: file_digest(safe_path(folder, name)) for name in names}) == folder.name
     except (OSError, SmatterError):
         return False
@@ -63,8 +63,8 @@ def is_ours(folder: Path) -> bool:
 def discard(folder: Path) -> None:
     """Delete a stored source, if it is ours."""
     if is_ours(folder):
-        for path in list(folder.iterdir()):
-            path.unlink()
+        for path in sorted(folder.rglob("*"), reverse=True):  # what a folder holds comes before the folder
+            path.rmdir() if path.is_dir() else path.unlink()
         folder.rmdir()
         with suppress(OSError):
             folder.parent.rmdir()  # refuses while there are others

@@ -1,0 +1,115 @@
+"""Whether a source descends from the base, judged matrix by matrix: fine-tuned, permuted, or of another start.
+
+A mean of two networks computes what both compute only if each unit has the same place in both. Fine-tuning keeps it.
+Over a whole network one layer with its heads in another order hardly shows, so the least similar matrix decides.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smatter.backbones.modules import is_head
+from smatter.compose.execute import Reader, as_float32
+from smatter.library.findings import Finding
+from smatter.library.similarity import ASTRAY, NEAR_DUPLICATE, Similarity
+from smatter.records import Partition
+
+RELATED = 0.35
+"""Least cosine of a matrix to the base's. Matrices of another initialisation have about 0; of the specialists of Signs,
+which were trained far from their base, at least 0.63. Set on one half of the pairs of benchmarks/trust_pairs.py."""
+
+MOVED_SHARE, LEAST_MOVED = 0.01, 2
+"""Rows of a matrix that must lie elsewhere before it counts as permuted: this share, and this number."""
+
+CLEARER = 0.3
+"""By how much a row must be more like another row of the base than like its own."""
+
+SAMPLED, COMPARED = 256, 16_384
+"""Rows that are looked for, and rows of the base among which they are; more would not change the verdict."""
+
+
+def relations(reader: Reader, similarity: Similarity, partition: Partition) -> list[Finding]:
+    """Near-duplicates, and sources that have matrices of another network or in another order."""
+    findings = []
+    for first, *others in similarity.clusters:
+        for name in others:
+            message = f"is a near-duplicate of {first!r} (closer than {NEAR_DUPLICATE:.0%} of their deltas)"
+            findings.append(Finding("warning", "near-duplicates", name, f"{message}: mixing the two changes little"))
+    for column, name in enumerate(similarity.names[1:], start=1):
+        findings += _kinship(reader, similarity, partition, name=name, column=column)
+    return findings
+
+
+def _kinship(reader: Reader, similarity: Similarity, partition: Partition, name: str, column: int) -> list[Finding]:
+    cosines = {tensor: float(values[column]) for tensor, values in similarity.matrices.items()}
+    body = {tensor: cosine for tensor, cosine in cosines.items() if not is_head(tensor)}
+    permuted = [tensor for tensor in body if _is_permuted(reader, similarity, name, tensor)]
+    # What reads permuted rows has permuted columns, and is as unlike the base's as if it were of another network.
+    explained = {partition.module_of(tensor) for tensor in permuted}
+    strange = [
+        tensor for tensor, cosine in body.items() if cosine < RELATED and partition.module_of(tensor) not in explained
+    ]
+    heads = [tensor for tensor, cosine in cosines.items() if is_head(tensor) and cosine < RELATED]
+    findings = []
+    if permuted:
+        message = (
+            f"has the rows of {_told(permuted, cosines, partition)} in another order than the base: heads or neurons "
+            "were permuted, and a mixture would mix units that do different things; put them in the base's order"
+        )
+        findings.append(Finding("error", "permuted", name, message, "permuted"))
+    if strange:
+        is_whole = len(strange) > len(body) / 2
+        why = "it comes from another initialisation" if is_whole else "they were initialised anew"
+        message = (
+            f"is unlike the base in {_told(strange, cosines, partition)}: {why}, and a mixture works as neither; leave "
+            "it out"
+        )
+        findings.append(Finding("error", "unrelated", name, message, "unrelated"))
+    if heads:
+        message = f"has a head of its own ({_told(heads, cosines, partition)}): mixed heads name no classes well"
+        findings.append(Finding("warning", "other head", name, message))
+    return findings
+
+
+def _told(tensors: list[str], cosines: dict[str, float], partition: Partition) -> str:
+    """The least similar module, its least similar matrix, and how many modules more there are."""
+    lowest = min(tensors, key=lambda tensor: cosines[tensor])
+    modules = {partition.module_of(tensor) for tensor in tensors}
+    more = f" and {len(modules) - 1} more modules" if len(modules) > 1 else ""
+    return f"{partition.module_of(lowest)}{more} (cosine {cosines[lowest]:.2f} in {lowest})"
+
+
+def _is_permuted(reader: Reader, similarity: Similarity, name: str, tensor: str) -> bool:
+    """Whether rows that are unlike the base's are other rows of the base.
+
+    Each of some rows that lie astray is compared with the base's rows astray. One that is not permuted finds a row
+    that is more like it only by chance, which in few dimensions is not rare: the best of k random directions in d
+    dimensions has a cosine of about sqrt(2 log k / d). Where that is near one, nothing can be said.
+    """
+    astray = similarity.astray.get((name, tensor), np.empty(0, np.int64))
+    base, n_rows = similarity.names[0], reader.spec(name, tensor).shape[0]
+    if len(astray) < max(LEAST_MOVED, MOVED_SHARE * n_rows):
+        return False
+    asked = astray[:: -(-len(astray) // SAMPLED)]
+    offered = astray[:: -(-len(astray) // COMPARED)]
+    own, others = _unit_rows(reader, name, tensor, asked), _unit_rows(reader, base, tensor, offered)
+    enough = max(ASTRAY, 1.5 * math.sqrt(2 * math.log(len(offered)) / own.shape[1]))
+    itself = np.einsum("nd,nd->n", own, _unit_rows(reader, base, tensor, asked))
+    cosines = own @ others.T
+    best = cosines.max(axis=1)
+    found = (best >= enough) & (best >= itself + CLEARER)
+    n_places = len(set(cosines.argmax(axis=1)[found].tolist()))  # rows that all went to one place are not permuted
+    return bool(n_places / len(asked) * len(astray) >= max(LEAST_MOVED, MOVED_SHARE * n_rows))
+
+
+def _unit_rows(reader: Reader, source: str, tensor: str, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Some rows of a matrix, each of length one."""
+    spec = reader.spec(source, tensor)
+    width = spec.n_elements // spec.shape[0]
+    values = np.empty((len(rows), width), np.float32)
+    for place, row in enumerate(rows.tolist()):
+        values[place] = as_float32(reader.read(source, tensor, row * width, (row + 1) * width), spec.dtype)
+    norms = np.linalg.norm(values, axis=1, keepdims=True)
+    values /= np.where(norms > 0, norms, 1)
+    return values
