@@ -57,14 +57,16 @@ PECULIAR: dict[str, Callable[[], PreTrainedModel]] = {
 
 
 def make_library(family: str, folder: Path) -> Library:
-    """A base and one other source."""
+    """A base and another source near it; no two tensors are alike."""
     with torch.random.fork_rng(devices=[]):
         for number in range(2):
-            torch.manual_seed(number)
+            torch.manual_seed(0)
             model = (FAMILIES | PECULIAR)[family]()
             with torch.no_grad():
-                for parameter in model.parameters():
-                    parameter.add_(0.1 * torch.randn_like(parameter))
+                for scale in (0.1, 0.05):
+                    for parameter in model.parameters():
+                        parameter.add_(scale * torch.randn_like(parameter))
+                    torch.manual_seed(number)
             model.save_pretrained(folder / f"s{number}")
     init_library(folder, folder / "s0")
     add_source(folder, folder / "s1")

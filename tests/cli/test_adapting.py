@@ -30,7 +30,7 @@ def place(tmp_path_factory) -> Path:
         save_file(tensors, folder / name / "model.safetensors", metadata={"format": "pt"})
     smatter.init_library(folder / "shelf", folder / "base")
     for name in ("one", "two"):
-        smatter.add_source(folder / "shelf", folder / name)
+        smatter.add_source(folder / "shelf", folder / name, accept=["unrelated"])
     random = np.random.default_rng(0)
     for label in ("cats", "dogs"):
         (folder / "shots" / label).mkdir(parents=True)

@@ -86,9 +86,10 @@ def test_recipes_and_merges_are_products_too(folders: Path, capsys) -> None:
 
 
 def test_a_network_nobody_knows_is_split_by_a_pattern(tmp_path: Path, capsys) -> None:
+    base = {f"blocks.{i}.w": torch.randn(4, 4) for i in range(3)} | {"stem": torch.randn(5)}
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        tensors = {f"blocks.{i}.w": torch.randn(4, 4) for i in range(3)} | {"stem": torch.randn(5)}
+        tensors = {key: tensor + 0.1 * torch.randn(tensor.shape) for key, tensor in base.items()}
         save_file(tensors, tmp_path / name / "model.safetensors")
     run(capsys, "library", "init", tmp_path / "lib", tmp_path / "one", "--modules", r"(blocks\.\d+)\.")
     run(capsys, "library", "add", tmp_path / "lib", tmp_path / "two")

@@ -44,12 +44,12 @@ def strange(tmp_path_factory: pytest.TempPathFactory) -> Library:
     shutil.copytree(SHIPPED / "signs-library", folder)
     library, generator = open_library(folder), torch.Generator().manual_seed(0)
 
-    def add(name: str, tensors: dict[str, torch.Tensor]) -> None:
+    def add(name: str, tensors: dict[str, torch.Tensor], *accept: str) -> None:
         place = folder / name
         place.mkdir()
         save_file(tensors, place / "model.safetensors", metadata={"format": "pt"})
         shutil.copy(library.base.folder / "config.json", place)
-        add_source(folder, place)
+        add_source(folder, place, accept=accept)
 
     def noise(like: torch.Tensor) -> torch.Tensor:
         return like.std(correction=0) * torch.randn(like.shape, generator=generator)
@@ -57,7 +57,7 @@ def strange(tmp_path_factory: pytest.TempPathFactory) -> Library:
     whole = {name: library.tensor("latin", name).clone() for name in library.specs}
     add("latin-twin", {name: tensor + 0.01 * noise(tensor) for name, tensor in whole.items()})
     base = load_file(library.base.folder / "model.safetensors")
-    add("noise", {name: tensor.mean() + noise(tensor) for name, tensor in base.items()})
+    add("noise", {name: tensor.mean() + noise(tensor) for name, tensor in base.items()}, "unrelated")
     return open_library(folder)
 
 

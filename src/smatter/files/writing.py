@@ -4,6 +4,7 @@ import ctypes
 import errno
 import fcntl
 import glob
+import hashlib
 import json
 import os
 import secrets
@@ -42,10 +43,12 @@ def write_file(path: Path, *chunks: bytes) -> None:
     _settle(path)
 
 
-def copy_file(folder: Path, name: str, target: Path) -> None:
-    """Copy a file of a folder to the same place in another one, which is not published yet."""
+def copy_file(folder: Path, name: str, target: Path) -> str:
+    """Copy a small file of a folder to the same place in another one, not published yet; the sha256 of the copy."""
+    content = (folder / name).read_bytes()
     (target / name).parent.mkdir(exist_ok=True)
-    shutil.copyfile(folder / name, target / name)
+    (target / name).write_bytes(content)
+    return hashlib.sha256(content).hexdigest()
 
 
 @contextmanager

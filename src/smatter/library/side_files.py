@@ -6,7 +6,6 @@ from typing import Any
 
 from smatter.compose.mixture import Mixture
 from smatter.errors import SourceChanged, UnsafeFile
-from smatter.files.hashing import file_digest
 from smatter.files.reading import read_small_json, safe_path
 from smatter.files.writing import copy_file
 from smatter.library.checkpoint import SIDE_FILES, holds
@@ -56,8 +55,7 @@ def copy_side_files(library: Library, files: Mapping[str, str], target: Path) ->
     """Copy what `side_files` chose into a new folder; refuses a file that is not the one that was added."""
     for file, name in files.items():
         entry: SourceEntry = library.manifest.source(name)
-        copy_file(library.path_of(entry), file, target)
-        if file_digest(target / file) != entry.files[file].sha256:
+        if copy_file(library.path_of(entry), file, target) != entry.files[file].sha256:
             raise SourceChanged(f"{file} of source {name!r} has changed since it was added: restore it")
 
 

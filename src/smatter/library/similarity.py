@@ -111,7 +111,7 @@ def measure(
                 block -= block[0].copy()
                 deltas[index] += block @ block.T
                 progress(n_sources * (stop - start) * 4)
-            if width:
+            if sum(size > 1 for size in spec.shape) > 1:  # a class token is a vector, however it is shaped
                 matrices[tensor] = _cosine(found.cross.sum(axis=1), found.squares.sum(axis=1))
             if has_rows:
                 rows = _cosine(found.cross.T, found.squares.T)
