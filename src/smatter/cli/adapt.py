@@ -9,6 +9,7 @@ from smatter import methods
 from smatter.cli.output import Json, check_new_file, check_page, human_size, pairs, print_table, progress_bar, say, show
 from smatter.cli.refit import recipe_to_refit, share_out, tell_loss, what_is_lost
 from smatter.errors import InvalidSettings, NotFound
+from smatter.settings import MAX_STEPS
 
 if TYPE_CHECKING:
     from smatter.compose.recipe import Recipe
@@ -81,7 +82,7 @@ NModules = Annotated[
     int | None, typer.Option(metavar="K", min=1, help="Add a residual that corrects this many modules.")
 ]
 NSteps = Annotated[
-    int, typer.Option(metavar="N", min=0, max=100_000, help="Steps, for the weights as well as for a residual.")
+    int, typer.Option(metavar="N", min=0, max=MAX_STEPS, help="Steps, for the weights as well as for a residual.")
 ]
 
 
