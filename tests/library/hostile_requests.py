@@ -47,7 +47,7 @@ WEIGHT_FILES = {
     "weight_file_with_a_key_twice": ('{"base": 0, "base": 1}', "save it again"),
     "weight_file_with_not_a_number": ('{"base": NaN}', "save it again"),
     "weight_file_beyond_floats": ('{"base": 1e400}', "save it again"),
-    "weight_file_with_an_integer_beyond_floats": (f'{{"base": {10**400}}}', "write it so"),
+    "weight_file_with_an_integer_beyond_floats": (f'{{"base": {10**400}}}', "save it again"),
 }
 
 
