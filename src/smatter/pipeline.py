@@ -265,7 +265,7 @@ class Adapted:
             losses = dict(zip(evidence.sources, finite, strict=True))
         data: dict[str, Any] = {
             "method": self.method,
-            "classes": list(self.class_names),
+            "classes": [] if fit.is_private else list(self.class_names),
             "weights": dict.fromkeys(self._live.library.names, 0.0) | mixture.mean_weights,
             "losses": losses,
             "best_single_source": evidence.ranked[0] if evidence else None,
@@ -280,9 +280,10 @@ class Adapted:
             "advice": list(fit.trace.endings),
             "notes": list(fit.notes),
             "is_private": fit.is_private,
+            "privacy": dict(fit.privacy),
             "needs_router": self.needs_router,
-            "passes": asdict(fit.passes),
-            "seconds": fit.seconds,
+            "passes": None if fit.is_private else asdict(fit.passes),
+            "seconds": None if fit.is_private else fit.seconds,
         }
         if mixture.modules:
             rows = (dict(zip(mixture.sources, row, strict=True)) for row in mixture.rows)

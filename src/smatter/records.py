@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -80,6 +81,21 @@ class Partition:
         """A sha256 of names and membership, so that a recipe with weights per module knows its modules."""
         canonical = {module: sorted(tensors) for module, tensors in self.modules.items()}
         return hashlib.sha256(json.dumps(canonical, sort_keys=True).encode()).hexdigest()
+
+
+def printable(text: str) -> str:
+    """A stranger's words on one line that does nothing to a terminal or to the direction of what follows.
+
+    Letters, spaces and the joiners that some scripts are written with stay; all else is told by its number.
+
+    >>> print(printable("red " + chr(27) + "[31m"))
+    red \\x1b[31m
+    """
+    return "".join(letter if letter.isprintable() or _is_harmless(letter) else ascii(letter)[1:-1] for letter in text)
+
+
+def _is_harmless(letter: str) -> bool:
+    return letter in "\u200c\u200d" or unicodedata.category(letter) == "Zs"
 
 
 class Progress(Protocol):

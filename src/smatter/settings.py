@@ -26,6 +26,10 @@ ProfileMethod = Literal["stacks", "micro-benchmarks", "bytes"]
 """Time whole networks; operators alone, which is quicker and worse; or count bytes."""
 
 
+MAX_STEPS = 10_000
+"""Of a fit: each passes all examples through the network a few times, and a stranger's recipe may ask for them."""
+
+
 def check_choices(settings: object, error: type[SmatterError] = InvalidSettings, **choices: Any) -> None:
     """Refuse what is not one of the words that a setting may be.
 
@@ -63,6 +67,14 @@ def check_at_least(least: float, /, **values: float) -> None:
     for name, value in values.items():
         if value is None or not least <= value < math.inf:  # also rejects NaN
             raise InvalidSettings(f"{name} is {value}: give {least:g} or more")
+
+
+def check_steps(least: int, /, **values: int) -> None:
+    """Refuse numbers of steps below a bound or above `MAX_STEPS`: a recipe that is fitted again says its own."""
+    check_at_least(least, **values)
+    for name, value in values.items():
+        if value > MAX_STEPS:
+            raise InvalidSettings(f"{name} is {value}: give at most {MAX_STEPS}")
 
 
 def check_limits(**values: int | None) -> None:

@@ -318,6 +318,16 @@ def test_hostile_texts_come_back_as_they_were(bert: Place, tmp_path: Path, capsy
     assert_told(list(map(json.loads, capsys.readouterr().out.splitlines()[1:])), texts, bert.model.predict(texts))
 
 
+def test_a_terminal_gets_hostile_texts_clean(bert: Place, tmp_path: Path, capsys, monkeypatch) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": "a \x1b[2J\u202e\nb"}) + "\n")
+    words = ["predict", str(bert.recipe), str(tmp_path / "a.jsonl"), "--library", str(bert.library)]
+    assert main(words) == 0
+    assert "a \x1b[2J\u202e\nb" in capsys.readouterr().out
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert main(words) == 0
+    assert "a \\x1b[2J\\u202e\\nb" in capsys.readouterr().out
+
+
 def test_texts_that_cannot_be_read_are_rows_with_an_error(bert: Place, tmp_path: Path, capsys) -> None:
     rows = ['{"text": "law1a"}', "{", '{"text": ""}', json.dumps({"text": "x" * 100_001}), '{"text": "\\ud800"}', "3"]
     (tmp_path / "a.jsonl").write_text("\n".join([*rows, '{"text": "law2b"}']))

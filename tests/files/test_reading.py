@@ -4,6 +4,8 @@ import hashlib
 import json
 import math
 import os
+import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from json_fuzz import JSON, mutated_bytes, mutated_json
 from safetensors.numpy import save_file
 
 from smatter.errors import SmatterError, UnsafeFile
-from smatter.files.reading import Header, MappedFile, parse_header, read_header
+from smatter.files.reading import Header, MappedFile, _has_more_values, parse_header, parse_json, read_header
 from smatter.files.writing import encode_header
 from smatter.records import ITEM_SIZES, TensorSpec
 
@@ -137,3 +139,41 @@ def test_a_file_that_is_touched_after_it_was_opened_is_noticed(tmp_path: Path) -
     assert not again.is_untouched
     with pytest.raises(UnsafeFile, match="cut short"):
         MappedFile(path)
+
+
+def n_values(content: Any) -> int:
+    if isinstance(content, dict):
+        return 1 + len(content) + sum(map(n_values, content.values()))
+    return 1 + sum(map(n_values, content)) if isinstance(content, list) else 1
+
+
+@given(JSON, st.integers(0, 20), st.booleans())
+def test_values_are_counted_before_they_are_made(content: Any, limit: int, dense: bool) -> None:
+    text = json.dumps(content, separators=(",", ":") if dense else None, ensure_ascii=dense).encode(errors="replace")
+    assert _has_more_values(text, limit) == (n_values(content) > limit)
+
+
+@pytest.mark.parametrize("unit", [b"[],", b'{"":0},', b"1.5,", b'"ab",', b"[" * 7])
+def test_too_many_values_are_refused_without_making_them(unit: bytes) -> None:
+    text = b"[" + unit * (1_100_000 if len(unit) == 7 else 3_100_000)
+    tracemalloc.start()
+    with pytest.raises(UnsafeFile, match="more than 3000000 values"):
+        parse_json(text, PATH)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100_000
+
+
+def test_hostile_json_is_refused_in_linear_time() -> None:
+    start = time.perf_counter()
+    for text in (b'"' + b'\\"' * 10_000_000, b"1" * 20_000_000, b"[" * 5_000_000, b"0." + b"0" * 20_000_000 + b"x"):
+        with pytest.raises(UnsafeFile, match="save it"):
+            parse_json(text, PATH)
+    assert time.perf_counter() - start < 20
+
+
+@pytest.mark.parametrize("text", ['"\\ud800"', '{"a": ["\\udfff"]}', '{"\\uDead": 1}'])
+def test_half_a_character_is_refused(text: str) -> None:
+    with pytest.raises(UnsafeFile, match="half a character"):
+        parse_json(text.encode(), PATH)
+    assert parse_json(b'["\\ud83d\\ude00", "\\\\ud800", ""]', PATH) == ["\U0001f600", "\\ud800", ""]

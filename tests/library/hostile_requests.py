@@ -47,7 +47,7 @@ WEIGHT_FILES = {
     "weight_file_with_a_key_twice": ('{"base": 0, "base": 1}', "save it again"),
     "weight_file_with_not_a_number": ('{"base": NaN}', "save it again"),
     "weight_file_beyond_floats": ('{"base": 1e400}', "save it again"),
-    "weight_file_with_an_integer_beyond_floats": (f'{{"base": {10**400}}}', "write it so"),
+    "weight_file_with_an_integer_beyond_floats": (f'{{"base": {10**400}}}', "save it again"),
 }
 
 
@@ -405,7 +405,9 @@ MERGES = {
     "merge_with_a_word_for_a_weight": (half("much"), "'much'", "not a number"),
     "merge_with_a_boolean_for_a_weight": (half("true"), "True", "not a number"),
     "merge_with_a_weight_beyond_floats": (half(str(10**400)), "'law'", "not a number"),
-    "merge_with_a_weight_of_many_digits": (half("0x" + "F" * 9000), "'law'", "not a number"),
+    "merge_with_a_weight_of_many_digits": (half("0x" + "F" * 3000), "'law'", "not a number"),
+    "merge_with_a_weight_of_many_sixties": (half("1" + ":1" * 400_000), "800001 characters", "correct it"),
+    "merge_with_a_name_without_end": (f"{ALONE}[{{model: {'m' * 900_000}}}]", "900000 characters", "correct it"),
     "merge_with_an_infinite_weight": (half(".inf"), "'law'", "not a number"),
     "merge_with_weights_that_overflow": (half("1.0e+308"), "'law'", "not a number"),
     "merge_with_weights_that_multiply": (half(f"[{BOMB}]"), "'law'", "not a number"),

@@ -186,6 +186,15 @@ def test_a_written_merge_reads_back(library: Library, scratch: Path, share: floa
         assert again.coefficient(module, "law") == mixture.coefficient(module, "law")
 
 
+def test_filters_without_end_are_refused(library: Library, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (scratch / "merge.yaml").write_text(MERGE)
+    monkeypatch.setattr("smatter.library.mergekit.MAX_COMPARISONS", 2 * len(library.specs))
+    read_merge(scratch / "merge.yaml", library)
+    monkeypatch.setattr("smatter.library.mergekit.MAX_COMPARISONS", 2 * len(library.specs) - 1)
+    with pytest.raises(SmatterError, match=r"2 filters for .* write fewer"):
+        read_merge(scratch / "merge.yaml", library)
+
+
 @pytest.mark.parametrize("form", FORMS.items(), ids=lambda form: form[1])
 def test_an_almost_sound_stored_source_gives_all_elements_or_is_refused(
     form: tuple[str, str], library: Library, scratch: Path

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,8 @@ from toy_suite import draw_episode
 
 import smatter
 from smatter import methods
+from smatter.compose.mixture import Mixture
+from smatter.compose.records import Notes, Origin
 from smatter.errors import InvalidSettings
 from smatter.library.library import Library
 from smatter.live.mixture import LiveMixture
@@ -122,3 +124,21 @@ def test_texts_become_what_each_setting_is() -> None:
 def test_what_is_no_method_is_refused(name: str) -> None:
     with pytest.raises(InvalidSettings, match="unknown method"):
         methods.find(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("solver", {"n_steps": "1000000000"}),
+        ("solver", {"n_residual_steps": "10001"}),
+        ("refined", {"n_steps": "10001"}),
+        ("task_arithmetic", {"strengths": ",".join(["0.5"] * 10_001)}),
+    ],
+)
+def test_a_recipe_that_is_fitted_again_cannot_ask_for_steps_without_end(
+    vit_library: Library, name: str, told: dict[str, str]
+) -> None:
+    bare = vit_library.recipe(Mixture.of({vit_library.names[0]: 1.0}))
+    recipe = replace(bare, notes=Notes(origin=Origin(method=name, settings=told)))
+    with pytest.raises(InvalidSettings, match="give at most 10000"):
+        methods.as_before(recipe, has_router=False)

@@ -1,11 +1,15 @@
 """A router on disk: what was written is what is read, and what is damaged or foreign is refused."""
 
+import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from smatter.errors import AlreadyExists, InvalidRouter, NotFound
 from smatter.library.library import Library
@@ -101,6 +105,27 @@ def test_damage_and_strangers_are_refused(tiny_library: Library, tiny_suite: Sui
     ):
         (folder / TABLE).write_text(table.replace(old, new))
         refused(words)
+
+
+@pytest.mark.parametrize("tensor", ["probe.0.prototypes", "probe.0.spreads", "probe.1.sizes"])
+@pytest.mark.parametrize(
+    "damage",
+    [lambda old: old[:0], lambda old: old[:1], lambda old: old[None], torch.Tensor.double, torch.zeros_like],
+    ids=["empty", "short", "deep", "double", "zero"],
+)
+def test_a_damaged_probe_set_is_refused(
+    tiny_library: Library, tiny_suite: Suite, tmp_path: Path, tensor: str, damage: Callable[[Tensor], Tensor]
+) -> None:
+    write_router(tmp_path / "router", made(tiny_library, tiny_suite))
+    weights, table = tmp_path / "router" / WEIGHTS, tmp_path / "router" / TABLE
+    tensors = load_file(weights)
+    if damage is torch.zeros_like and not tensor.endswith("sizes"):
+        pytest.skip("a mean may be zero")
+    save_file(tensors | {tensor: damage(tensors[tensor]).contiguous()}, weights)
+    digest = hashlib.sha256(weights.read_bytes()).hexdigest()
+    table.write_text(json.dumps(json.loads(table.read_text()) | {"weights": digest}))
+    with pytest.raises(InvalidRouter, match="statistics of group"):
+        read_router(tmp_path / "router")
 
 
 def test_only_a_router_is_replaced(tiny_library: Library, tiny_suite: Suite, tmp_path: Path) -> None:

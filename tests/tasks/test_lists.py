@@ -8,6 +8,7 @@ import pytest
 from small_suites import keys, picture_suite, text_suite, usual_suite
 
 from smatter.errors import InvalidSuite, SmatterError
+from smatter.tasks import sampler
 from smatter.tasks.lists import TaskList, is_list, read_list, write_list
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.shifts.catalogue import parse_shifts
@@ -106,6 +107,38 @@ def test_bad_names_sizes_and_numbers_are_refused(tmp_path: Path) -> None:
             TaskList("x", sampler, 3).episode(index)
     (tmp_path / "x.json").write_text("{}")
     assert not is_list(tmp_path / "x.json") and not is_list(tmp_path / "nowhere")
+
+
+def test_a_list_that_would_take_hours_to_draw_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = frozen(tmp_path / "a.json")
+    monkeypatch.setattr("smatter.tasks.lists.MAX_DRAWN", 20 * tasks.sampler.most_drawn)
+    assert read_list(tmp_path / "a.json", SUITE).n_tasks == 20
+    monkeypatch.setattr("smatter.tasks.lists.MAX_DRAWN", 20 * tasks.sampler.most_drawn - 1)
+    with pytest.raises(InvalidSuite, match="give at most 19 tasks"):
+        read_list(tmp_path / "a.json", SUITE)
+
+
+def test_no_task_draws_more_than_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+    choose = sampler._choose
+    monkeypatch.setattr(sampler, "_choose", lambda n, *more: drawn.append(n) or choose(n, *more))
+    tasks = Sampler(SUITE, VARIED, 3)
+    for index in range(50):
+        drawn.clear()
+        tasks.draw(index)
+        assert sum(drawn[1:]) <= tasks.most_drawn  # the first is of domains, of which there are few
+
+
+def test_shifts_without_end_and_domains_named_twice_are_refused(tmp_path: Path) -> None:
+    frozen(tmp_path / "a.json")
+    table = json.loads((tmp_path / "a.json").read_text())
+    for changed, message in (
+        ({"shifts": [{"shift": "blur"}] * 101}, "shifts"),
+        ({"settings": table["settings"] | {"domains": ["print"] * 1000}}, "named twice"),
+    ):
+        (tmp_path / "b.json").write_text(json.dumps(table | changed))
+        with pytest.raises(SmatterError, match=message):
+            read_list(tmp_path / "b.json", SUITE)
 
 
 def test_a_list_notices_a_shift_that_works_differently(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

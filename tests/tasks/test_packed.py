@@ -169,3 +169,12 @@ def test_more_examples_in_the_table_than_on_the_sheet_are_refused(tmp_path: Path
     (tmp_path / "out" / "suite.json").write_text(json.dumps(table))
     with pytest.raises(InvalidSuite, match="build the suite again"):
         read_packed(tmp_path / "out").domains[0].store.take([0])
+
+
+def test_texts_beyond_those_of_the_table_are_not_read(tmp_path: Path) -> None:
+    write_packed(tmp_path / "suite", text_suite({"print": ("id", keys(0, 30))}))
+    path = tmp_path / "suite" / "print.jsonl"
+    with path.open("ab") as file:
+        file.write(b'{"text": "a", "label": "b"}\n' + b"no JSON\n")
+    with pytest.raises(InvalidSuite, match="does not hold the"):  # and not that a line is no JSON
+        read_packed(tmp_path / "suite").domains[0].store.take([0])

@@ -1,6 +1,7 @@
 """Support sets: what is read, in which order, and what is refused in one line."""
 
 import json
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -185,3 +186,23 @@ def test_too_many_examples(tmp_path: Path, monkeypatch) -> None:
         read_support(tmp_path / "a.csv")
     with pytest.raises(InvalidSupport, match="more than the limit"):
         Support.of(["x"] * 4, ["a", "b"] * 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", "text,label\n" + "," * 20_000_000),
+        ("a.csv", "," * 20_000_000),
+        ("a.csv", "text,label\n" + '"\n",' * 5_000_000),
+        ("a.jsonl", "[" * 20_000_000),
+        ("a.jsonl", '{"text": "a", "x": [' + "[]," * 5_000_000),
+    ],
+)
+def test_a_row_without_end_is_refused_before_it_is_in_memory(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    tracemalloc.start()
+    with pytest.raises(InvalidSupport, match=r"more than \d+000000 (characters|bytes)"):
+        read_support(tmp_path / name)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 200_000_000

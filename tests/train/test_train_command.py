@@ -2,11 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
+from safetensors.torch import load_file, save_file
 
 from smatter.cli.main import main
+from smatter.files.reading import read_header
 from smatter.library.library import Library
 from smatter.route.store import read_router
 from smatter.tasks.packed import write_packed
@@ -100,3 +103,39 @@ def test_mistakes_are_told_in_a_line(
     assert main([*base, *words]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1 and not (tmp_path / "router").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "damage", "words"),
+    [
+        ("state.safetensors", {"step": "x"}, "how many steps"),
+        ("state.safetensors", {"step": "9" * 30}, "how many steps"),
+        ("state.safetensors", {"drop": "value.score"}, "lacks value.score"),
+        ("state.safetensors", {"cut": "value.score"}, "lacks value.score"),
+        ("log.jsonl", b"x", "not the log"),
+        ("log.jsonl", b'{"step": "one"}', "not the log"),
+        ("log.jsonl", b"\xff", "not the log"),
+        ("log.jsonl", b"[" * 100_000, "not the log"),
+    ],
+)
+def test_a_broken_work_folder_is_refused_in_one_line(
+    tiny_library: Library, place: Path, tmp_path: Path, capsys, file: str, damage: Any, words: str
+) -> None:
+    train = ["train", str(tiny_library.folder), str(place / "suite"), "--steps", "1", "-o"]
+    run(capsys, *train, tmp_path / "router", "--work", tmp_path / "work")
+    path = tmp_path / "work" / file
+    if isinstance(damage, bytes):
+        path.write_bytes(damage)
+    else:
+        tensors, metadata = load_file(path), dict(read_header(path).metadata)
+        if "drop" in damage:
+            del tensors[damage["drop"]]
+        elif "cut" in damage:
+            tensors[damage["cut"]] = tensors[damage["cut"]][:1].clone()
+        else:
+            metadata |= damage
+        save_file(tensors, path, metadata)
+    assert main([*train, str(tmp_path / "again"), "--work", str(tmp_path / "work")]) == 2
+    told = capsys.readouterr().err
+    assert words in told and told.count("\n") == 1 and "delete it" in told
+    assert not (tmp_path / "again").exists()

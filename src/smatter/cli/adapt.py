@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from smatter import methods
-from smatter.cli.output import Json, check_new_file, check_page, human_size, pairs, print_table, progress_bar, show
+from smatter.cli.output import Json, check_new_file, check_page, human_size, pairs, print_table, progress_bar, say, show
 from smatter.cli.refit import recipe_to_refit, share_out, tell_loss, what_is_lost
 from smatter.errors import InvalidSettings, NotFound
+from smatter.settings import MAX_STEPS
 
 if TYPE_CHECKING:
     from smatter.compose.recipe import Recipe
@@ -81,7 +82,7 @@ NModules = Annotated[
     int | None, typer.Option(metavar="K", min=1, help="Add a residual that corrects this many modules.")
 ]
 NSteps = Annotated[
-    int, typer.Option(metavar="N", min=0, max=100_000, help="Steps, for the weights as well as for a residual.")
+    int, typer.Option(metavar="N", min=0, max=MAX_STEPS, help="Steps, for the weights as well as for a residual.")
 ]
 
 
@@ -174,12 +175,12 @@ def list_methods(as_json: Json = False) -> None:
 
     def text() -> None:
         for each in found:
-            print(f"{each['name']}: {each['summary']}" + (" Takes --router." if each["takes_router"] else ""))
+            say(f"{each['name']}: {each['summary']}" + (" Takes --router." if each["takes_router"] else ""))
             for setting in each["settings"]:
                 default = setting["default"]
                 told = ",".join(map(str, default)) if isinstance(default, tuple) else default
                 choices = f" ({', '.join(setting['choices'])})" if setting["choices"] else ""
-                print(f"  {setting['name']}={told}{choices}  {setting['help']}")
+                say(f"  {setting['name']}={told}{choices}  {setting['help']}")
 
     show({"methods": found}, as_json, text)
 
@@ -255,22 +256,22 @@ def _tell(data: dict[str, Any], folder: Path, found: "Diagnostics | None") -> No
     print_table(columns, rows)
     if data["likeness"]:
         likest = sorted(data["likeness"].items(), key=lambda pair: -pair[1])[:3]
-        print("like " + ", ".join(f"{name} {share:.0%}" for name, share in likest))
+        say("like " + ", ".join(f"{name} {share:.0%}" for name, share in likest))
     path = data["steps"]
     if len(path) > 1:
-        print(f"loss {path[0]:.4f} at the start, {path[-1]:.4f} after {len(path) - 1} steps")
+        say(f"loss {path[0]:.4f} at the start, {path[-1]:.4f} after {len(path) - 1} steps")
     elif best and data["loss"] is not None:
-        print(f"loss of the mixture {data['loss']:.4f}, of {best} alone {losses[best]:.4f}")
+        say(f"loss of the mixture {data['loss']:.4f}, of {best} alone {losses[best]:.4f}")
     for line in (*data["advice"], *data["notes"]):
-        print(line)
+        say(line)
     if data["corrected_parameters"]:
-        print(f"{data['corrected_parameters']} parameters corrected")
+        say(f"{data['corrected_parameters']} parameters corrected")
     if found:
         _tell_diagnostics(found)
     if data["held_out_accuracy"] is not None:
         seen = ", though the fit has: expect less on others" if len(path) > 1 or "weights_per_module" in data else ""
         share = f"{data['held_out_accuracy']:.0%}"
-        print(f"the {data['head']} head recognises {share} of examples that it has not seen{seen}")
+        say(f"the {data['head']} head recognises {share} of examples that it has not seen{seen}")
     if "refit" in data:
         tell_loss(data["refit"])
     _tell_places(data, folder)
@@ -279,23 +280,23 @@ def _tell(data: dict[str, Any], folder: Path, found: "Diagnostics | None") -> No
 def _tell_places(data: dict[str, Any], folder: Path) -> None:
     """What was written, and what to do with it."""
     if data["report"]:
-        print(f"wrote {data['report']}; open it in a browser")
+        say(f"wrote {data['report']}; open it in a browser")
     if data["output"]:
         size = human_size(Path(data["output"]).stat().st_size)
         needs = f" --router {data['router']}" if data["needs_router"] else ""
-        print(f"wrote {data['output']} ({size}); to use it:")
+        say(f"wrote {data['output']} ({size}); to use it:")
         if needs:
-            print(f"  smatter library experts {folder} {data['router']}   # once; --router is then not needed")
+            say(f"  smatter library experts {folder} {data['router']}   # once; --router is then not needed")
         if not data["is_private"]:
-            print(f"  smatter predict {data['output']} INPUTS --library {folder}{needs}")
-        print(f"  smatter compose {folder} --recipe {data['output']}{needs} -o OUT")
+            say(f"  smatter predict {data['output']} INPUTS --library {folder}{needs}")
+        say(f"  smatter compose {folder} --recipe {data['output']}{needs} -o OUT")
     else:
-        print("no recipe was written; give -o RECIPE to keep this")
+        say("no recipe was written; give -o RECIPE to keep this")
 
 
 def _tell_diagnostics(found: "Diagnostics") -> None:
-    print(f"{found.effective_sources:.1f} sources in effect; in parameters the mixture is nearest to {found.nearest}")
+    say(f"{found.effective_sources:.1f} sources in effect; in parameters the mixture is nearest to {found.nearest}")
     if found.unsteadiness is not None:
-        print(f"with other examples {found.unsteadiness:.0%} of the weight would move")
+        say(f"with other examples {found.unsteadiness:.0%} of the weight would move")
     for module, share in found.corrected.items():
-        print(f"  {module}: {share:.1%} corrected")
+        say(f"  {module}: {share:.1%} corrected")

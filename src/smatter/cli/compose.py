@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from smatter.cli.output import Json, human_size, progress_bar, show
+from smatter.cli.output import Json, human_size, progress_bar, say, show
 from smatter.errors import AlreadyExists, InvalidSettings, InvalidWeights
 
 if TYPE_CHECKING:
@@ -80,12 +80,12 @@ def compose(
     if verify and not _has_its_bits(library, what):
         return 1
     if output is None:
-        show(plan.to_dict(), as_json, lambda: print(plan))
+        show(plan.to_dict(), as_json, lambda: say(*str(plan).splitlines()))
         return 0
     _write(library, what, plan.n_bytes, output, product, threads=threads, replace=replace)
     size = sum(file.stat().st_size for file in output.rglob("*")) if output.is_dir() else output.stat().st_size
     data = {"output": str(output), "as": product, "n_bytes": size}
-    show(data, as_json, lambda: print(f"wrote {output} ({product}, {human_size(size)})"))
+    show(data, as_json, lambda: say(f"wrote {output} ({product}, {human_size(size)})"))
     return 0
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from smatter.cli.output import Json, print_table, progress_bar, show
+from smatter.cli.output import Json, print_table, progress_bar, say, show
 from smatter.errors import AlreadyExists
 
 
@@ -34,7 +34,7 @@ def demo(
         methods = next(iter(stories.values())).accuracies
         rows = [[name, *(f"{100 * story.accuracies[m]:.0f} %" for m in methods)] for name, story in stories.items()]
         print_table(["named correctly", *methods], rows)
-        print(f"see {output / 'index.html'}; the library is {output / 'library'}")
+        say(f"see {output / 'index.html'}; the library is {output / 'library'}")
 
     data = {"tasks": {name: asdict(story) for name, story in stories.items()}, "page": str(output / "index.html")}
     show(data, as_json, text)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from smatter.cli.output import Json, human_size, print_table, progress_bar, show
+from smatter.cli.output import Json, human_size, print_table, progress_bar, say, show
 
 app = typer.Typer(help="Make and inspect a library: checkpoints of one architecture.")
 
@@ -32,7 +32,7 @@ def init(
     with progress_bar("hashing", 2 * _size(base)) as progress:
         library = init_library(folder, base, name, exclude=exclude or (), module_pattern=modules, progress=progress)
     data = {"library": str(folder), "base": library.manifest.base, "modules": len(library.partition.modules)}
-    show(data, as_json, lambda: print(f"{folder}: base {data['base']!r}, {data['modules']} modules"))
+    show(data, as_json, lambda: say(f"{folder}: base {data['base']!r}, {data['modules']} modules"))
 
 
 @app.command()
@@ -68,9 +68,9 @@ def add(
         added.append(entry.model_dump(mode="json") | {"findings": [vars(finding) for finding in findings]})
         if not as_json:
             loss = f", {entry.loss.of_weights:.2%} of the weights' norm lost" if entry.loss else ""
-            print(f"added {entry.name!r} as {entry.form}: {human_size(entry.n_bytes)}{loss}")
+            say(f"added {entry.name!r} as {entry.form}: {human_size(entry.n_bytes)}{loss}")
             for finding in findings:
-                print(f"  {finding.severity}: {finding.message}")
+                say(f"  {finding.severity}: {finding.message}")
     if as_json:
         show({"added": added}, True, lambda: None)
 
@@ -90,7 +90,7 @@ def remove(
     manifest = read_manifest(folder)
     is_bank = name not in manifest.digests and any(entry.digest.startswith(name) for entry in manifest.experts)
     left = (remove_experts if is_bank else remove_source)(folder, name).names
-    show({"removed": name, "sources": list(left)}, as_json, lambda: print(f"removed {name!r}; left: {', '.join(left)}"))
+    show({"removed": name, "sources": list(left)}, as_json, lambda: say(f"removed {name!r}; left: {', '.join(left)}"))
 
 
 @app.command()
@@ -105,7 +105,7 @@ def experts(
     library, digest = add_experts(folder, router)
     name = next(entry.router for entry in library.manifest.experts if entry.digest == digest)
     data = {"library": str(folder), "experts": digest, "router": name}
-    show(data, as_json, lambda: print(f"{folder} holds the experts {digest[:12]} of {name}"))
+    show(data, as_json, lambda: say(f"{folder} holds the experts {digest[:12]} of {name}"))
 
 
 @app.command()
@@ -118,7 +118,7 @@ def safe(
     from smatter.library.edit import mark_safe
 
     mark_safe(folder, name)
-    show({"safe": name}, as_json, lambda: print(f"{name!r} is the safe source of {folder}"))
+    show({"safe": name}, as_json, lambda: say(f"{name!r} is the safe source of {folder}"))
 
 
 @app.command("list")
@@ -135,7 +135,7 @@ def list_(
     roles = {"base": manifest.base, "safe": manifest.safe}
 
     def text() -> None:
-        print(f"{folder}: {len(manifest.sources)} sources of {manifest.architecture}, {len(manifest.modules)} modules")
+        say(f"{folder}: {len(manifest.sources)} sources of {manifest.architecture}, {len(manifest.modules)} modules")
         rows = [
             [
                 source.name + "".join(f" ({role})" for role, owner in roles.items() if owner == source.name),
@@ -150,10 +150,10 @@ def list_(
         ]
         print_table(["source", "form", "parameters", "on disk", "error", "contents", "path"], rows)
         for bank in manifest.experts:
-            print(f"experts {bank.digest[:12]} of router {bank.router}, {human_size(bank.size)}")
+            say(f"experts {bank.digest[:12]} of router {bank.router}, {human_size(bank.size)}")
         if modules:
             for module, tensors in manifest.modules.items():
-                print(f"{module}: {', '.join(tensors)}")
+                say(f"{module}: {', '.join(tensors)}")
 
     data = manifest.model_dump(mode="json", by_alias=True)
     if not modules:
@@ -174,7 +174,7 @@ def check(folder: Folder, as_json: Json = False) -> int:
 
     def text() -> None:
         for finding in report.findings:
-            print(f"{finding.severity}: {finding}")
+            say(f"{finding.severity}: {finding}")
         if report.similarity:
             similarity = report.similarity
             rows = [
@@ -183,12 +183,12 @@ def check(folder: Folder, as_json: Json = False) -> int:
                 for where, worst in [min(enumerate(similarity.cosine_to_base[:, i]), key=lambda pair: pair[1])]
             ]
             print_table(["source", "cosine to base", "lowest", "in module"], rows)
-            print(f"{report.n_distinct} of {len(similarity.names)} sources are distinct")
+            say(f"{report.n_distinct} of {len(similarity.names)} sources are distinct")
         for bank in report.experts:
-            print(f"experts {bank.digest[:12]} of router {bank.router}")
+            say(f"experts {bank.digest[:12]} of router {bank.router}")
         for path in report.orphans:
-            print(f"orphan: {path} is of no source: delete it if nobody is writing to the library")
-        print("fit to mix" if report.ok else "not fit to mix")
+            say(f"orphan: {path} is of no source: delete it if nobody is writing to the library")
+        say("fit to mix" if report.ok else "not fit to mix")
 
     show(report.to_dict(), as_json, text)
     return 0 if report.ok else 2

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import traceback
+import warnings
 from contextlib import suppress
 from types import FrameType
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ import typer
 from smatter import __version__
 from smatter.cli import adapt, compose, demo, library, predict, profile, suite, train
 from smatter.errors import SmatterError
+from smatter.records import printable
 
 app = typer.Typer(
     name="smatter",
@@ -51,10 +53,15 @@ def run_program() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name the terminal cannot show is no error
+    warnings.showwarning = _warn
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` has it
             signal.signal(number, _stop)
     sys.exit(main(sys.argv[1:]))
+
+
+def _warn(message: Warning | str, *_more: Any, **_others: Any) -> None:
+    _complain(f"warning: {message}", 0)
 
 
 class Stopped(BaseException):
@@ -114,6 +121,5 @@ def _run(words: list[str]) -> Any:
 
 
 def _complain(message: str, code: int) -> int:
-    line = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in " ".join(message.split()))
-    print(f"smatter: {line}", file=sys.stderr)
+    print(f"smatter: {printable(' '.join(message.split()))}", file=sys.stderr)
     return code

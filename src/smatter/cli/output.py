@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from smatter.errors import AlreadyExists, InvalidSettings, NotFound
-from smatter.records import Progress, silent
+from smatter.records import Progress, printable, silent
 
 NUMERIC = ("", *"+-.0123456789")
 """How cells of a column of numbers begin."""
@@ -26,8 +26,15 @@ def show(data: dict[str, Any], as_json: bool, text: Callable[[], None]) -> None:
         text()
 
 
+def say(*lines: str) -> None:
+    """Print lines for a person; what a name has in it that would move a cursor is shown, not done."""
+    for line in lines:
+        print(printable(line))
+
+
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a plain table, numbers to the right."""
+    columns, *rows = [[printable(cell) for cell in row] for row in (columns, *rows)]
     widths = [max(len(cell) for cell in column) for column in zip(columns, *rows, strict=True)]
     right = [all(row[index][:1] in NUMERIC for row in rows) for index in range(len(columns))]
     for row in (columns, *rows):
@@ -88,12 +95,12 @@ def progress_bar(label: str, total: float, unit: Literal["bytes", "steps", "shar
     from rich.console import Console
 
     counts = {"bytes": bars.DownloadColumn, "steps": bars.MofNCompleteColumn, "share": bars.TaskProgressColumn}
-    words = bars.TextColumn("{task.fields[words]}")
+    words = bars.TextColumn("{task.fields[words]}", markup=False)
     columns = bars.TextColumn("{task.description}"), bars.BarColumn(), counts[unit](), bars.TimeRemainingColumn(), words
     with bars.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(label, total=total, words="")
 
         def advance(amount: float, words: str = "", /) -> None:
-            bar.update(task, advance=amount, words=words)
+            bar.update(task, advance=amount, words=printable(words))
 
         yield advance

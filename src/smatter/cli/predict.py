@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from smatter.cli.output import progress_bar, show
+from smatter.cli.output import progress_bar, say, show
 from smatter.errors import InvalidSupport
-from smatter.records import Progress, silent
+from smatter.records import Progress, printable, silent
 
 if TYPE_CHECKING:
     from smatter.compose.recipe import Recipe
@@ -73,12 +73,14 @@ def predict_inputs(
     header, line = ("", _record(top)) if as_json else (_csv_line(_columns(n_classes)), _row(n_classes))
     if output is None:
         stdout = sys.stdout  # a bar would take what is written to it by its name
+        if stdout.isatty():  # files and pipes get names and texts as they are
+            exact, line = line, lambda answer: printable(exact(answer).removesuffix("\n")) + "\n"
         with _bar(None if stdout.isatty() else total) as progress:
             return int(_write(model, given, stdout, header, line, progress=progress)[1] > 0)
     with new_text(output) as file, _bar(total) as progress:
         n_rows, n_unreadable = _write(model, given, file, header, line, progress=progress)
     data = {"output": str(output), "rows": n_rows, "unreadable": n_unreadable}
-    show(data, as_json, lambda: print(f"wrote {output}: {n_rows} rows, {n_unreadable} unreadable"))
+    show(data, as_json, lambda: say(f"wrote {output}: {n_rows} rows, {n_unreadable} unreadable"))
     return int(n_unreadable > 0)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from smatter.cli.output import Json, check_new_file, check_page, print_table, progress_bar, show
+from smatter.cli.output import Json, check_new_file, check_page, print_table, progress_bar, say, show
 from smatter.cli.suite import Replace
 from smatter.settings import DeviceDtype, DeviceSetting, ProfileMethod, ProfileSettings
 
@@ -138,8 +138,8 @@ def _tell(output: Path, report: Path | None, found: "Profile") -> None:
     from smatter.units.numbering import REST
 
     place, unit, model = found.fingerprint, found.unit, found.model
-    print(f"{place.device}; threads: {place.threads}, rows: {place.batch}, length: {place.length}, {place.dtype}")
-    print(f"a forward pass takes {found.base:.3g} {unit}; each module with active groups adds to it")
+    say(f"{place.device}; threads: {place.threads}, rows: {place.batch}, length: {place.length}, {place.dtype}")
+    say(f"a forward pass takes {found.base:.3g} {unit}; each module with active groups adds to it")
     costs = []
     for name in model.costs:
         shown = [0.125, 0.25, 0.5, 1.0] if not name.endswith(REST) else [1.0]
@@ -147,16 +147,16 @@ def _tell(output: Path, report: Path | None, found: "Profile") -> None:
         costs.append([name, *["-"] * (4 - len(cells)), *cells])
     print_table(["module", "1/8 active", "1/4", "1/2", f"all ({unit})"], costs)
     if tested := found.quality:
-        print(
+        say(
             f"on {tested.n_tested} other networks: {tested.within_10_percent:.0%} within 10 % of the prediction, "
             f"rank correlation {tested.spearman:.2f}"
         )
     if found.method == "stacks":
         held = "" if tested is None else f", held for {tested.coverage:.0%}, {tested.slack:.1%} too high in mean"
-        print(
+        say(
             f"at most {found.kappa:.3f} x predicted + {found.epsilon:.3g} {unit} (quantile {found.quantile:g}): "
             f"promised for {1 - found.delta:.0%}{held}"
         )
     else:
-        print(f"costs are not from whole networks ({found.method}): nothing is promised")
-    print(f"wrote {output}" + (f" and {report}; open it in a browser" if report else ""))
+        say(f"costs are not from whole networks ({found.method}): nothing is promised")
+    say(f"wrote {output}" + (f" and {report}; open it in a browser" if report else ""))

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smatter.cli.output import check_new_file, show
+from smatter.cli.output import check_new_file, say, show
 from smatter.errors import InvalidSettings
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ def share_out(folder: Path, recipe: "Recipe", output: Path | None, replace: bool
 
     def text() -> None:
         tell_loss(told)
-        print("left: " + ", ".join(f"{name} {weight:.1%}" for name, weight in weights.items()))
-        print(f"wrote {output}" if output else "no recipe was written; give -o RECIPE to keep this")
+        say("left: " + ", ".join(f"{name} {weight:.1%}" for name, weight in weights.items()))
+        say(f"wrote {output}" if output else "no recipe was written; give -o RECIPE to keep this")
 
     show({"weights": weights, "refit": told, "output": output and str(output)}, as_json, text)
 
@@ -65,13 +65,13 @@ def what_is_lost(adapted: "Adapted", old: "Recipe") -> dict[str, Any]:
 def tell_loss(told: dict[str, Any]) -> None:
     """All of it, for people."""
     gone = ", ".join(f"{name} ({share:.1%} of the weight)" for name, share in told["lost"].items())
-    print(f"lost {gone}" if gone else "no source of the recipe is lost")
+    say(f"lost {gone}" if gone else "no source of the recipe is lost")
     before, now = told["loss_before"], told["loss"]
     if told["is_private"]:
         return
     if now is None:
-        print("how much worse that is nobody knows: examples would tell")
+        say("how much worse that is nobody knows: examples would tell")
     elif before is None:
-        print(f"loss {now:.4f}; what it was before is not known for these examples")
+        say(f"loss {now:.4f}; what it was before is not known for these examples")
     else:
-        print(f"loss {now:.4f}, and {before:.4f} before on the same examples: {now - before:+.4f}")
+        say(f"loss {now:.4f}, and {before:.4f} before on the same examples: {now - before:+.4f}")

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from smatter.cli.output import Json, check_new_file, human_size, print_table, progress_bar, show
+from smatter.cli.output import Json, check_new_file, human_size, print_table, progress_bar, say, show
 from smatter.errors import InvalidSuite
+from smatter.records import printable
 from smatter.tasks.splits import SPLITS
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def list_(as_json: Json = False) -> None:
 
     def text() -> None:
         if not suites:
-            print("no suite is shipped with this installation; give a folder tree or a table of your own")
+            say("no suite is shipped with this installation; give a folder tree or a table of your own")
             return
         keys = ("suite", "kind", "n_domains", "n_classes", "n_examples")
         rows = [[str(suite[key]) for key in keys] for suite in suites]
@@ -85,9 +86,7 @@ def show_(where: Where, ood: Held = None, side: Side = None, as_json: Json = Fal
     data = _summary(suite) | {"digest": suite.digest, "domains": domains, "packages": list(suite.packages)}
 
     def text() -> None:
-        print(
-            f"{suite.name}: {data['n_examples']} {suite.kind} of {data['n_classes']} classes in {len(domains)} domains"
-        )
+        say(f"{suite.name}: {data['n_examples']} {suite.kind} of {data['n_classes']} classes in {len(domains)} domains")
         rows = [
             [
                 each["name"], each["role"], str(each["n_classes"]), str(each["n_examples"]),
@@ -97,7 +96,7 @@ def show_(where: Where, ood: Held = None, side: Side = None, as_json: Json = Fal
         ]  # fmt: skip
         print_table(["domain", "role", "classes", "examples", "styles", *SPLITS, "title"], rows)
         if suite.packages:
-            print()
+            say("")
             columns = ("name", "version", "registry", "licence", "use")
             rows = [[_line(package[column]) for column in columns] for package in suite.packages]
             print_table(["package", *columns[1:]], rows)
@@ -131,7 +130,7 @@ def build(
     what = "pictures" if built.kind == "images" else "texts"
 
     def text() -> None:
-        print(
+        say(
             f"wrote {output} ({human_size(size)}): {data['n_examples']} {what} of {data['n_classes']} classes in "
             f"{data['n_domains']} domains"
         )
@@ -177,7 +176,7 @@ def freeze(
         "output": str(output), "list": tasks.name, "tasks": n_tasks, "suite": suite.name, "digest": tasks.digest,
         "warnings": told,
     }  # fmt: skip
-    show(data, as_json, lambda: print(f"wrote {output}: {n_tasks} tasks of {suite.name}"))
+    show(data, as_json, lambda: say(f"wrote {output}: {n_tasks} tasks of {suite.name}"))
 
 
 @app.command()
@@ -224,13 +223,13 @@ def task(
 
 
 def _tell_task(data: dict[str, Any], output: Path | None) -> None:
-    print(f"task {data['index']} of {data['suite']}, from {', '.join(data['domains'])}")
+    say(f"task {data['index']} of {data['suite']}, from {', '.join(data['domains'])}")
     rows = [[_line(each["name"]), str(each["n_support"]), str(each["n_query"])] for each in data["classes"]]
     print_table(["class", "support", "query"], rows)
     if output is None:
-        print("nothing was written; give -o OUT to keep its examples")
+        say("nothing was written; give -o OUT to keep its examples")
     else:
-        print(f"wrote {output}; to adapt to it:\n  smatter adapt LIB {data['support']}")
+        say(f"wrote {output}; to adapt to it:", f"  smatter adapt LIB {data['support']}")
 
 
 def _open(where: str, ood: list[str] | None, side: int | None, name: str | None = None) -> "Suite":
@@ -314,7 +313,7 @@ def _domain(suite: "Suite", domain: "Domain") -> dict[str, Any]:
 
 def _line(text: str, n_characters: int = 80) -> str:
     """Text on one line that a terminal can show."""
-    line = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in " ".join(text.split()))
+    line = printable(" ".join(text.split()))
     return line if len(line) <= n_characters else f"{line[: n_characters - 3]}..."
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from smatter.cli.output import Json, pairs, progress_bar, show
+from smatter.cli.output import Json, pairs, progress_bar, say, show
 from smatter.cli.suite import Replace, Seed, Shifts, parse_shift_options
 from smatter.errors import InvalidSettings
 from smatter.settings import Imitation, MetaSettings, Pooling, RouterSettings, Tying, UnitKind, WeightMap
@@ -147,13 +147,13 @@ def _imitation(texts: list[str] | None) -> Imitation:
 
 
 def _tell(output: Path, record: dict[str, Any], seconds: float) -> None:
-    print(f"{record['steps']} steps in {seconds:.0f} s")
+    say(f"{record['steps']} steps in {seconds:.0f} s")
     if found := record.get("validation"):
-        print(
+        say(
             f"validation tasks, after step {found['step']}: {found['accuracy']:.1%} of the queries, "
             f"{found['accuracy_with_evidence']:.1%} with evidence"
         )
     if shares := record.get("expert_shares"):
-        print(f"experts use {', '.join(f'{share:.0%}' for share in shares[:-1])}, together {shares[-1]:.0%}")
-    print(f"wrote {output}; to use it:")
-    print(f"  smatter adapt LIB SUPPORT --router {output}")
+        say(f"experts use {', '.join(f'{share:.0%}' for share in shares[:-1])}, together {shares[-1]:.0%}")
+    say(f"wrote {output}; to use it:")
+    say(f"  smatter adapt LIB SUPPORT --router {output}")

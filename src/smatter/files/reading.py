@@ -39,6 +39,10 @@ MAX_NAME_CHARACTERS = 512
 MAX_LABEL_CHARACTERS = 200
 MAX_DIMENSIONS = 8
 MAX_NESTING = 100
+MAX_VALUES = 3_000_000
+"""Of a JSON file, keys counted too: each takes up to 100 bytes of memory. Room for half a million pairs of tokens."""
+MAX_DIGITS = 300
+"""Of an integer in JSON: any such number is also a float, and longer ones take more than linear time to read."""
 HASHED = 4 << 20
 """Bytes that are hashed at a time."""
 
@@ -169,21 +173,36 @@ def parse_json(text: bytes, path: Path) -> Any:
         return number
 
     def whole(digits: str) -> int | float:
+        if len(digits) > MAX_DIGITS:
+            raise UnsafeFile(f"{path} has an integer of {len(digits)} digits, above {MAX_DIGITS}; save it again")
         return -0.0 if digits == "-0" else int(digits)  # what other readers make of it: no natural number
 
+    if _has_more_values(text, MAX_VALUES):
+        raise UnsafeFile(f"{path} has more than {MAX_VALUES} values, the most that is read; save it with fewer")
     try:
         content = json.loads(
             text.decode(), object_pairs_hook=unique, parse_constant=refuse_constant, parse_float=finite, parse_int=whole
         )
-        if re.search(rb"\\u[dD][89a-fA-F]", text):  # half a character, which no file can hold
-            json.dumps(content, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         if isinstance(error, UnsafeFile):
             raise
         raise UnsafeFile(f"{path} is not valid JSON where JSON should be ({error}); save it again") from None
     if _is_deeper(content, MAX_NESTING):
         raise UnsafeFile(f"{path} is nested more than {MAX_NESTING} deep; save it again")
+    if re.search(rb"\\u[dD][89a-fA-F]", text) and _has_half_a_character(content):
+        raise UnsafeFile(f"{path} has half a character, which no file can hold; save it again")
     return content
+
+
+_VALUE = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]|[^\s"\[\]{},:]++', re.DOTALL)
+"""A string, however it ends; the beginning of a list or object; a number or word. No byte is looked at twice."""
+
+
+def _has_more_values(text: bytes, limit: int) -> bool:
+    """Whether JSON has more values than that, told without making them."""
+    if len(text) <= 2 * limit:  # a value takes a byte, and another to part it from the next or to close it
+        return False
+    return any(number >= limit for number, _ in enumerate(_VALUE.finditer(text)))
 
 
 def _is_deeper(content: Any, limit: int) -> bool:
@@ -197,6 +216,19 @@ def _is_deeper(content: Any, limit: int) -> bool:
             if isinstance(child, dict | list)
         ]
     return bool(level)
+
+
+def _has_half_a_character(content: Any) -> bool:
+    waiting = [content]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += [*value, *value.values()]
+        elif isinstance(value, list):
+            waiting += value
+        elif isinstance(value, str) and re.search("[\ud800-\udfff]", value):
+            return True
+    return False
 
 
 def read_small_json(path: Path, max_bytes: int = MAX_HEADER_BYTES) -> Any:

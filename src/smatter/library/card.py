@@ -10,6 +10,7 @@ from smatter.compose.residual import Residual
 from smatter.library.checkpoint import WEIGHTS
 from smatter.library.export_head import ExportHead
 from smatter.library.library import Library
+from smatter.records import printable
 
 RECIPE = "recipe.safetensors"
 CARD = "README.md"
@@ -147,5 +148,4 @@ def _corrections(library: Library, recipe: Recipe) -> list[str]:
 
 def _code(text: str) -> str:
     """A stranger's words as one piece of code."""
-    plain = "".join(character if character.isprintable() else " " for character in text)
-    return f"`{plain.replace('`', chr(39))}`"
+    return f"`{printable(text).replace('`', chr(39))}`"

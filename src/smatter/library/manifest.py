@@ -2,8 +2,7 @@
 
 import json
 import re
-from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -11,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from smatter.errors import InvalidManifest, SmatterError, UnknownSource
 from smatter.files.fields import NAME, Digest, FileName, Name, TensorName, first_mistake
+from smatter.files.patterns import Patterns
 from smatter.files.reading import MAX_LABEL_CHARACTERS, MAX_NAME_CHARACTERS, read_small_json
 from smatter.records import Partition
 
@@ -142,7 +142,10 @@ def check_name(name: str) -> None:
 
 def is_excluded(tensor: str, patterns: tuple[str, ...]) -> bool:
     """Whether a tensor's name on disk matches one of the shell-style patterns."""
-    return any(fnmatchcase(tensor, pattern) for pattern in patterns)
+    return _patterns(patterns).match(tensor)
+
+
+_patterns = lru_cache(maxsize=8)(Patterns)
 
 
 def parse_manifest(data: object, path: Path) -> Manifest:

@@ -15,14 +15,25 @@ from smatter.files.reading import read_small_file
 from smatter.library.library import Library
 
 MAX_YAML_BYTES = 1_000_000
+"""PyYAML takes ten seconds and 300 MB for it at worst."""
+LONGEST_SCALAR = 4_096
+"""Characters, as many as a path has: `1:2:3:...` is a number in YAML, and reading it takes the square of its length."""
+MAX_COMPARISONS = 20_000_000
+"""Filters times tensors: a filter is looked for in each name, a few seconds for all of them."""
 DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16", "float64": "F64"}
 METHOD_PARAMETERS = {"linear": {"normalize"}, "task_arithmetic": {"normalize", "lambda"}}
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that stands twice in one mapping, where yaml would keep the last."""
+    """Refuses a key that stands twice in one mapping, where yaml would keep the last, and what would never end."""
+
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        if isinstance(node, yaml.ScalarNode) and len(node.value) > LONGEST_SCALAR:
+            raise yaml.YAMLError(f"a value of {len(node.value)} characters, above {LONGEST_SCALAR}")
+        return super().construct_scalar(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        # `<<`, which copies another mapping and so could double itself without end, is no key that can be constructed.
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         for key, count in Counter(key for key in keys if isinstance(key, Hashable)).items():
             if count > 1:
@@ -83,6 +94,9 @@ class _Merge:
             if name in self.weights:
                 raise _Refused(f"model {name!r} is there twice; list it once")
             self.weights[name] = settings.get("weight", self.parameters.get("weight"))
+        n_filters = sum(len(weight) for weight in self.weights.values() if isinstance(weight, list))
+        if n_filters * len(library.specs) > MAX_COMPARISONS:
+            raise _Refused(f"{n_filters} filters for {len(library.specs)} tensors are more than are read; write fewer")
         self.base = self._source(self.config["base_model"]) if self.config.get("base_model") else None
         self._check_dtype()
 

@@ -81,6 +81,7 @@ class Fit:
         trace: how it came about.
         notes: what a person should know of it.
         is_private: whether the weights may be told to others, and nothing else.
+        privacy: the epsilon and delta of private weights and, with a ledger, of all releases together.
         passes: what it took.
         seconds: how long it took.
     """
@@ -94,6 +95,7 @@ class Fit:
     trace: Trace = Trace()
     notes: tuple[str, ...] = ()
     is_private: bool = False
+    privacy: Mapping[str, float] = field(default_factory=dict)
     passes: Passes = Passes()
     seconds: float = 0.0
 
@@ -199,8 +201,9 @@ class Method(Generic[S]):
         return self.settings(**{name: _parsed(name, value, kinds[name]) for name, value in given.items()})
 
     def tell(self, settings: S) -> dict[str, str]:
-        """Settings that are not the defaults, as texts that `read_settings` takes."""
-        values = {each.name: (getattr(settings, each.name), each.default) for each in fields(settings)}  # type: ignore[arg-type]
+        """Settings that are not the defaults, as texts that `read_settings` takes; not those of one machine."""
+        told = (each for each in fields(settings) if each.metadata.get("is_told", True))  # type: ignore[arg-type]
+        values = {each.name: (getattr(settings, each.name), each.default) for each in told}
         return {
             name: ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
             for name, (value, default) in values.items()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from smatter.errors import InvalidSettings
@@ -27,12 +28,14 @@ class PrivateSettings:
             scale.
         delta: the probability with which that may fail.
         max_sources: the most sources with weight; all by default.
+        ledger: a file that counts the releases for these examples, one for each set of examples; none by default.
     """
 
     router: TrainedRouter | None = None
     epsilon: float = 1.0
     delta: float = 1e-5
     max_sources: int | None = None
+    ledger: str | None = field(default=None, metadata={"is_told": False})
 
     def __post_init__(self) -> None:
         check_limits(max_sources=self.max_sources)
@@ -48,8 +51,11 @@ def private(live: LiveMixture, task: Task, settings: PrivateSettings, progress: 
     from smatter.compose.mixture import Mixture
     from smatter.live.objectives import LeaveOneOut
     from smatter.route.encode import ClassStatistics, as_mixture
+    from smatter.route.ledger import note_release, read_ledger
     from smatter.route.private import release
 
+    if settings.ledger is not None:
+        read_ledger(Path(settings.ledger))  # refuses what is none before any work
     trained, objective = settings.router, task.objective
     if trained is None or trained.router.settings.tying != "global" or not isinstance(objective, LeaveOneOut):
         raise InvalidSettings("private weights need a router with one row of weights: train one with --tying global")
@@ -61,6 +67,12 @@ def private(live: LiveMixture, task: Task, settings: PrivateSettings, progress: 
     points = [
         trained.router(ClassStatistics.of(row[None], alone, 1), descriptors, keys=keys).weights[0] for row in features
     ]
+    promise = {"epsilon": settings.epsilon, "delta": settings.delta}
+    counted = "this release is in no ledger: count releases for the same examples with --set ledger=FILE"
+    if settings.ledger is not None:
+        total = note_release(Path(settings.ledger), settings.epsilon, settings.delta, len(points))
+        promise |= {f"total_{name}": value for name, value in vars(total).items()}
+        counted = str(total)
     released = release(torch.stack(points), settings.epsilon, settings.delta, random.SystemRandom().gauss)
     weights = truncate_alike(released[None], settings.max_sources)
     progress(1)
@@ -68,6 +80,7 @@ def private(live: LiveMixture, task: Task, settings: PrivateSettings, progress: 
     return Fit(
         as_mixture(live, weights, names).without_idle(),
         trace=Trace(path=(tuple(weights[0].tolist()),)),
-        notes=(f"weights are {budget}-differentially private; predictions still use the examples",),
+        notes=(f"weights are {budget}-differentially private; predictions still use the examples", counted),
         is_private=True,
+        privacy=promise,
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from smatter.errors import InvalidSettings
 from smatter.methods import Fit, Trace, method
 from smatter.records import part
-from smatter.settings import check_at_least, check_choices, check_limits, check_temperature
+from smatter.settings import check_at_least, check_choices, check_limits, check_steps, check_temperature
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,7 +53,8 @@ class RefinedSettings:
     def __post_init__(self) -> None:
         check_temperature(self.temperature)
         check_choices(self, tune=Tuned)
-        check_at_least(1, n_steps=self.n_steps, n_modules=self.n_modules)
+        check_steps(1, n_steps=self.n_steps)
+        check_at_least(1, n_modules=self.n_modules)
         check_limits(max_sources=self.max_sources)
         check_at_least(0, pull=self.pull)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from smatter.errors import InvalidSettings
 from smatter.methods import Fit, Trace, method
 from smatter.records import part
-from smatter.settings import check_at_least, check_choices, check_limits, check_temperature
+from smatter.settings import check_at_least, check_choices, check_limits, check_steps, check_temperature
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,10 +64,8 @@ class SolverSettings:
         if self.n_elements is not None and self.n_modules is not None:
             raise InvalidSettings("a residual has a limit on elements or on modules, not both: drop one")
         check_limits(max_sources=self.max_sources, n_elements=self.n_elements, n_modules=self.n_modules)
-        check_at_least(
-            0, n_steps=self.n_steps, n_residual_steps=self.n_residual_steps, pull=self.pull, tolerance=self.tolerance,
-            residual_tolerance=self.residual_tolerance,
-        )  # fmt: skip
+        check_steps(0, n_steps=self.n_steps, n_residual_steps=self.n_residual_steps)
+        check_at_least(0, pull=self.pull, tolerance=self.tolerance, residual_tolerance=self.residual_tolerance)
 
     @property
     def has_residual(self) -> bool:

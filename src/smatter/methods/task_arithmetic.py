@@ -10,7 +10,7 @@ from smatter.compose.mixture import Mixture
 from smatter.errors import InvalidSettings
 from smatter.methods import Fit, Trace, method
 from smatter.records import part
-from smatter.settings import check_at_least
+from smatter.settings import check_at_least, check_steps
 
 if TYPE_CHECKING:
     from smatter.live.mixture import LiveMixture
@@ -31,6 +31,7 @@ class TaskArithmeticSettings:
     def __post_init__(self) -> None:
         if not self.strengths:
             raise InvalidSettings("there is no strength to try: give some, such as 0.1,0.3,0.5")
+        check_steps(1, strengths=len(self.strengths))
         for strength in self.strengths:
             check_at_least(0, strength=strength)
 

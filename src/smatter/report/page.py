@@ -2,8 +2,10 @@
 
 import base64
 from collections.abc import Mapping, Sequence
-from html import escape
+from html import escape as escape_html
 from pathlib import Path
+
+from smatter.records import printable
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --soft: #5b6675; --paper: #fff; --line: #d9dee5;
@@ -27,6 +29,11 @@ START = "<!doctype html><html lang=en><meta charset=utf-8><meta name=generator c
 """Of every page, by which it is known again."""
 
 COLOURS = ("#2a78d6", "#d9622b", "#2a9d6f", "#9a5fd0", "#c2467f", "#7a7f87")
+
+
+def escape(text: str) -> str:
+    """Words of a stranger as words of a page, in its text or between quotation marks."""
+    return escape_html(printable(text))
 
 
 def is_page(path: Path) -> bool:
@@ -53,7 +60,7 @@ def section(title: str, text: str, *parts: str) -> str:
 
 def code(text: str) -> str:
     """Lines to type."""
-    return f"<pre>{escape(text)}</pre>"
+    return "<pre>" + "\n".join(escape(line) for line in text.splitlines()) + "</pre>"
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str | float]]) -> str:

@@ -30,20 +30,26 @@ def noise_scale(sensitivity: float, epsilon: float, delta: float) -> float:
     3.731
     """
     check_privacy(epsilon, delta)
-
-    def leak(sigma: float) -> float:
-        a, b = sensitivity / (2 * sigma), epsilon * sigma / sensitivity
-        return _normal(a - b) - math.exp(min(epsilon, 700.0)) * _normal(-a - b)
-
     low, high = 0.0, sensitivity
-    while leak(high) > delta:
+    while leak(sensitivity / high, epsilon) > delta:
         low, high = high, 2 * high
     for _ in range(200):
         middle = (low + high) / 2
         if middle in (low, high):
             break
-        low, high = (middle, high) if leak(middle) > delta else (low, middle)
+        low, high = (middle, high) if leak(sensitivity / middle, epsilon) > delta else (low, middle)
     return high
+
+
+def leak(mu: float, epsilon: float) -> float:
+    """The least delta for which a Gaussian mechanism is (epsilon, delta)-private; never told smaller than it is.
+
+    Args:
+        mu: its sensitivity over the standard deviation of its noise.
+        epsilon: of the promise.
+    """
+    a, b = mu / 2, epsilon / mu
+    return _normal(a - b) - math.exp(min(epsilon, 700.0)) * _normal(-a - b)  # beyond 700 the power has no float
 
 
 def release(points: Tensor, epsilon: float, delta: float, draw: Callable[[float, float], float]) -> Tensor:

@@ -231,10 +231,7 @@ def read_router(folder: str | Path) -> TrainedRouter:
 def _restored(table: _Table, file: MappedFile, bank: Bank | None, digest: str) -> TrainedRouter:
     tensors = {name: _tensor(file, name) for name in file.header.tensors}
     settings = table.settings
-    statistics = tuple(
-        ClassStatistics(*(tensors[f"probe.{number}.{name}"] for name in ("prototypes", "spreads", "sizes")))
-        for number in range(len(table.groups))
-    )
+    statistics = tuple(_statistics(tensors, number) for number in range(len(table.groups)))
     state = {name.removeprefix("router."): each for name, each in tensors.items() if name.startswith("router.")}
     n_modules = len(state["combine"]) if settings.tying == "tied" else len(state["value.2.bias"])
     router = Router(settings, statistics, n_modules, torch.ones(2, N_MOMENTS), torch.Generator())
@@ -262,6 +259,16 @@ def _restored(table: _Table, file: MappedFile, bank: Bank | None, digest: str) -
         record=table.record,
         digest=digest,
     )
+
+
+def _statistics(tensors: Mapping[str, Tensor], number: int) -> ClassStatistics:
+    """Of one group of the probe set."""
+    prototypes, spreads, sizes = (tensors[f"probe.{number}.{name}"] for name in ("prototypes", "spreads", "sizes"))
+    alike = prototypes.shape == spreads.shape and sizes.shape == prototypes.shape[:1]
+    floats = {prototypes.dtype, spreads.dtype, sizes.dtype} == {torch.float32}
+    if prototypes.ndim != 2 or not prototypes.numel() or not alike or not floats or not bool((sizes >= 1).all()):
+        raise InvalidRouter(f"the statistics of group {number} of its probe set are of different shapes, or empty")
+    return ClassStatistics(prototypes, spreads, sizes)
 
 
 def _tensor(file: MappedFile, name: str) -> Tensor:

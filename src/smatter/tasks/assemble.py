@@ -24,17 +24,21 @@ class Omissions:
 
     def __init__(self) -> None:
         self.reasons: list[str] = []
+        self.n_more = 0
 
     def add(self, reason: str) -> None:
         """Leave something out; the reason names it and says what to do."""
-        self.reasons.append(reason)
+        if len(self.reasons) < MAX_WARNINGS:
+            self.reasons.append(reason)
+        else:
+            self.n_more += 1
 
     def warn(self) -> None:
         """Warn of each; after the first few, of how many more there were."""
-        for reason in self.reasons[:MAX_WARNINGS]:
+        for reason in self.reasons:
             warnings.warn(f"left out: {reason}", SmatterWarning, stacklevel=3)
-        if (n_more := len(self.reasons) - MAX_WARNINGS) > 0:
-            warnings.warn(f"left out: {n_more} more files, classes or rows", SmatterWarning, stacklevel=3)
+        if self.n_more:
+            warnings.warn(f"left out: {self.n_more} more files, classes or rows", SmatterWarning, stacklevel=3)
 
 
 def assemble(

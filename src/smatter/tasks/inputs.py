@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 from smatter.errors import InvalidSupport, NotFound
 from smatter.files.reading import regular_file_size
+from smatter.records import printable
 from smatter.tasks.rows import LONGEST_CELL, MAX_CHARACTERS, READERS, checked_text, loose_rows
 from smatter.tasks.support import SUFFIXES, Kind
 
@@ -88,8 +89,7 @@ def read_lines(file: BinaryIO, kind: Kind, prefix: str = "") -> Iterator[Input]:
 
 def one_line(error: Exception | str) -> str:
     """What an error says in one line of printable characters."""
-    words = " ".join(str(error).split())[:LONGEST_ERROR]
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in words)
+    return printable(" ".join(str(error).split())[:LONGEST_ERROR])
 
 
 def _pictures(folder: Path) -> Iterator[Path]:

@@ -32,6 +32,9 @@ N_SHIFTED = 8
 """Tasks whose labels are compared after the shifts; pixels are not, they may depend on Pillow's version."""
 
 MAX_TASKS = 100_000
+MAX_DRAWN = 1_000_000_000
+"""Random numbers that a list may take to draw, so that reading one ends in minutes whatever it says."""
+MAX_SHIFTS = 100
 
 
 class _Table(BaseModel):
@@ -44,7 +47,7 @@ class _Table(BaseModel):
     suite: Name
     digest: Digest
     settings: SamplerSettings
-    shifts: tuple[dict[str, str | int | float], ...] = ()
+    shifts: Annotated[tuple[dict[str, str | int | float], ...], Field(max_length=MAX_SHIFTS)] = ()
     seed: int
     n_tasks: Annotated[int, Field(ge=1, le=MAX_TASKS)]
     draws: Digest
@@ -70,6 +73,11 @@ class TaskList:
         check_suite_name(self.name)
         if not 1 <= self.n_tasks <= MAX_TASKS:
             raise InvalidSuite(f"a list of {self.n_tasks} tasks: give from 1 to {MAX_TASKS}")
+        if self.n_tasks * self.sampler.most_drawn > MAX_DRAWN:
+            most = MAX_DRAWN // self.sampler.most_drawn
+            raise InvalidSuite(
+                f"a list of {self.n_tasks} tasks of classes so large: give at most {most} tasks, or fewer ways"
+            )
 
     def __len__(self) -> int:
         return self.n_tasks

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from smatter.errors import InvalidSupport
 
@@ -16,6 +16,10 @@ MAX_LABEL_CHARACTERS = 1_000
 MAX_FILE_BYTES = 256_000_000
 LONGEST_CELL = 100 * MAX_CHARACTERS
 """Beyond it a cell is no text that is too long, but a quotation mark that was never closed."""
+LONGEST_ROW = 10_000_000
+"""Characters of a row of CSV with all of its cells, each of which takes 50 bytes of memory beside its text."""
+LONGEST_OBJECT = 4_000_000
+"""Bytes of a line of JSONL: as values in memory it may take twenty times as much."""
 LABELLED = ("text", "label")
 _MISSING = frozenset({"nan", "NaN"})
 """How table programs write a cell that had no value."""
@@ -111,7 +115,8 @@ def _sound(row: RawRow) -> RawRow:
 def _csv(path: Path, needed: tuple[str, ...], longest: int | None) -> Iterator[RawRow]:
     # Where bad rows are let through, bytes that are not UTF-8 become halves of characters, which a row is told for.
     with path.open(encoding="utf-8-sig", newline="", errors="surrogateescape" if longest else "strict") as file:
-        reader = csv.DictReader(file, strict=True)
+        lines = _Lines(file)
+        reader = csv.DictReader(lines, strict=True)
         try:
             columns = reader.fieldnames
             if not columns:
@@ -122,10 +127,26 @@ def _csv(path: Path, needed: tuple[str, ...], longest: int | None) -> Iterator[R
                     raise InvalidSupport(f"{path} needs one column {column!r}; its first line must name {told}")
             if needed == LABELLED and columns.count("domain") > 1:
                 raise InvalidSupport(f"{path} has two columns 'domain'; delete one")
+            lines.n_characters = 0
             while row := _next(reader, longest):
+                lines.n_characters = 0
                 yield RawRow(f"line {reader.line_num}", row)
         except (csv.Error, UnicodeDecodeError) as error:
             raise InvalidSupport(f"{path} is not CSV in UTF-8 ({str(error)[:200]}); save it as such") from None
+
+
+class _Lines:
+    """Lines of a file, as long as those of one row are not too long together; whoever has the row counts anew."""
+
+    def __init__(self, file: TextIO) -> None:
+        self.file, self.n_characters = file, 0
+
+    def __iter__(self) -> Iterator[str]:
+        while line := self.file.readline(LONGEST_ROW + 1):
+            self.n_characters += len(line)
+            if self.n_characters > LONGEST_ROW:
+                raise csv.Error(f"a row of more than {LONGEST_ROW} characters: is a quotation mark never closed?")
+            yield line
 
 
 def _next(reader: csv.DictReader[str], longest: int | None) -> dict[str | Any, Any] | None:
@@ -145,7 +166,9 @@ def _jsonl(path: Path, needed: tuple[str, ...], _longest: int | None) -> Iterato
         raise ValueError(f"{constant} is no JSON")
 
     with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(iter(lambda: file.readline(LONGEST_OBJECT + 1), b""), 1):
+            if len(line) > LONGEST_OBJECT:
+                raise InvalidSupport(f"{path}, line {number}: more than {LONGEST_OBJECT} bytes; shorten the object")
             if not line.strip():
                 continue
             where = f"line {number}"

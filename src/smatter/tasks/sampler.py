@@ -62,6 +62,8 @@ class SamplerSettings:
             raise InvalidSuite(f"n_query is {self.n_query}: give at least 1")
         if self.n_way[0] < self.n_domains[1]:
             raise InvalidSuite(f"{self.n_way[0]} classes cannot come from {self.n_domains[1]} domains: give more ways")
+        if len(set(self.domains)) != len(self.domains):
+            raise InvalidSuite("a domain to draw from is named twice: name each once")
         if not 0 <= self.ood_fraction <= 1:  # also rejects NaN
             raise InvalidSuite(f"ood_fraction is {self.ood_fraction}: give a share between 0 and 1")
 
@@ -127,6 +129,15 @@ class Sampler:
             if len(usable) >= self._fewest:
                 pools[domain.role].append((number, usable))
         return pools
+
+    @cached_property
+    def most_drawn(self) -> int:
+        """The most random numbers that one task can take: one for each class and example that it may choose from."""
+        domains = self.suite.domains
+        usable = [(domains[domain], classes) for pool in self._pools.values() for domain, classes in pool]
+        n_classes = max(len(classes) for _, classes in usable) * self.settings.n_domains[1]
+        n_examples = max(len(domain.classes[i]) for domain, classes in usable for i in classes)
+        return n_classes + min(n_classes, self.settings.n_way[1]) * n_examples
 
     def _has_enough(self, each: SuiteClass) -> bool:
         return len(each) > self.settings.n_shot[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +151,8 @@ class TextFile:
     @cached_property
     def _texts(self) -> tuple[str, ...]:
         try:
-            rows = [text_and_label(self.path, row) for row in raw_rows(self.path)]
+            some = islice(raw_rows(self.path), len(self.labels) + 1)  # a file that has more is refused for that
+            rows = [text_and_label(self.path, row) for row in some]
         except InvalidSupport as error:
             raise InvalidSuite(str(error)) from None
         if tuple(label for _, label in rows) != self.labels:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from sys import intern
 
 from smatter.errors import InvalidSuite, InvalidSupport
 from smatter.tasks.assemble import Omissions, assemble, short_name
 from smatter.tasks.rows import name_in, raw_rows, text_and_label
 from smatter.tasks.stores import Texts
-from smatter.tasks.suite import Suite
+from smatter.tasks.suite import MAX_CLASSES, MAX_DOMAINS, Suite
 
 MAX_ROWS = 1_000_000
 
@@ -30,13 +31,16 @@ def read_table(path: Path, omitted: Omissions, name: str | None = None) -> Suite
         raise InvalidSuite(f"{path} holds no examples; add some of at least two classes")
     found: dict[str, dict[str, list[str]]] = {}
     for domain, label, text in sorted(rows):
-        found.setdefault(domain, {}).setdefault(label, []).append(text)
+        classes = found.setdefault(domain or path.stem, {})
+        classes.setdefault(label, []).append(text)
+        if len(found) > MAX_DOMAINS or len(classes) > MAX_CLASSES:
+            break  # `assemble` says so
     return assemble(name or short_name(path.stem), "texts", found, Texts, str(path))
 
 
 def _rows(path: Path, omitted: Omissions) -> dict[tuple[str, str, str], str]:
-    """Domain, label and text of every row that can be used, and where it is."""
-    checked = []
+    """Domain, label and text of every row that can be used, and where it is; no domain where the table names none."""
+    rows: dict[tuple[str, str, str], str] = {}
     has_domains = False
     for number, row in enumerate(raw_rows(path)):
         if number >= MAX_ROWS:
@@ -46,15 +50,11 @@ def _rows(path: Path, omitted: Omissions) -> dict[tuple[str, str, str], str]:
             text, label = text_and_label(path, row)
         except InvalidSupport as error:
             omitted.add(str(error))
-        else:
-            checked.append((row.where, name_in(row.cells.get("domain")), label, text))
-    rows: dict[tuple[str, str, str], str] = {}
-    for where, domain, label, text in checked:
-        if has_domains and not domain:
-            omitted.add(f"{path}, {where}: no domain; fill it in, or delete the whole column")
             continue
-        example = domain or path.stem, label, text
-        first = rows.setdefault(example, where)
-        if first is not where:
-            omitted.add(f"{path}, {where}: the same as {first}; delete it")
+        domain, label = intern(name_in(row.cells.get("domain"))), intern(label)  # one string for all rows of a class
+        first = rows.setdefault((domain, label, text), row.where)
+        if first is not row.where:
+            omitted.add(f"{path}, {row.where}: the same as {first}; delete it")
+    for example in [example for example in rows if has_domains and not example[0]]:
+        omitted.add(f"{path}, {rows.pop(example)}: no domain; fill it in, or delete the whole column")
     return rows

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from smatter.errors import UnsafeFile
 from smatter.files.writing import write_file
 
 if TYPE_CHECKING:
@@ -25,8 +26,11 @@ class Log:
         self.path = path
         self.records: list[dict[str, Any]] = []
         if path is not None and done and path.exists():
-            lines = (json.loads(line) for line in path.read_text().splitlines())
-            self.records = [line for line in lines if line["step"] <= done]
+            try:
+                lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+                self.records = [line for line in lines if line["step"] <= done]
+            except (ValueError, TypeError, LookupError, RecursionError):
+                raise UnsafeFile(f"{path} is not the log of a training: delete it, and its records are lost") from None
 
     def add(self, record: DataclassInstance) -> None:
         """Note a record."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from smatter.errors import UnsafeFile
 from smatter.files.reading import read_header
 from smatter.files.writing import write_file
 
@@ -40,12 +42,24 @@ def resume(path: Path, key: str, trained: Mapping[str, Tensor], optimizer: torch
     metadata = read_header(path).metadata
     if metadata.get("key") != key:
         return 0
-    tensors = load_file(path)
-    step = int(metadata["step"])
+    tensors, step = load_file(path), metadata.get("step", "")
+    if not re.fullmatch("[0-9]{1,9}", step):
+        raise _damaged(path, "does not say how many steps are done")
+
+    def take(name: str, like: Tensor) -> Tensor:
+        found = tensors.get(name)
+        if found is None or found.shape != like.shape or found.isnan().any():
+            raise _damaged(path, f"lacks {name}, or has another one")
+        return found
+
     with torch.no_grad():
         for name, tensor in trained.items():
-            tensor.copy_(tensors[f"value.{name}"])
+            tensor.copy_(take(f"value.{name}", tensor))
             if f"{MOMENTS[0]}.{name}" in tensors:
-                moments = {moment: tensors[f"{moment}.{name}"] for moment in MOMENTS}
+                moments = {moment: take(f"{moment}.{name}", tensor) for moment in MOMENTS}
                 optimizer.state[tensor] = {"step": torch.tensor(float(step)), **moments}
-    return step
+    return int(step)
+
+
+def _damaged(path: Path, what: str) -> UnsafeFile:
+    return UnsafeFile(f"{path} {what}: delete it to train from the start, or restore it")
