@@ -61,7 +61,7 @@ class Resident:
         }
         self.arena = Arena(self.specs)
         with _MAKING:
-            self.network = Network(library.base.config)
+            self.network = Network(library.base.config, library.specs)
         self.compose(what or Mixture.of({library.manifest.base: 1.0}))
         load_tensors(self.network.model, self.arena.tensors())
         for parameter in self.network.model.parameters():  # frequencies and the like stay as exact as they are
