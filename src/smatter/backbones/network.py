@@ -139,9 +139,13 @@ def run(model: torch.nn.Module, inputs: Inputs) -> Any:
 
 def _check_fits(model: torch.nn.Module, tensors: Mapping[str, TensorSpec]) -> None:
     """Refuse a model of other shapes than the tensors have, or of much more memory than they need."""
-    present = model.state_dict()
-    for disk, name in names_in_memory(model, tensors).memory.items():
+    present, memory = model.state_dict(), names_in_memory(model, tensors).memory
+    for disk, name in memory.items():
         _check_shape(model, disk, tensors[disk].shape, present[name].shape)
+    if not memory:
+        raise IncompatibleSource(
+            f"no tensor of the checkpoint is one of {type(model).__name__}: copy the config.json that belongs to it"
+        )
     wanted = sum(each.numel() * each.element_size() for each in chain(model.parameters(), model.buffers()))
     if wanted > (limit := MEMORY_MULTIPLE * 4 * sum(spec.n_elements for spec in tensors.values()) + SMALL_MEMORY):
         raise IncompatibleSource(
@@ -153,7 +157,7 @@ def _check_fits(model: torch.nn.Module, tensors: Mapping[str, TensorSpec]) -> No
 def _check_shape(model: torch.nn.Module, disk: str, given: Sequence[int], wanted: Sequence[int]) -> None:
     if tuple(given) != tuple(wanted):
         raise IncompatibleSource(
-            f"{disk!r} has shape {list(given)} but {type(model).__name__} has {list(wanted)}: "
+            f"{disk!r} has shape {list(given)} but {type(model).__name__} has {list(wanted)[:8]}: "
             "build the model from the checkpoint's own config.json"
         )
 
