@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from smatter.backbones.gate import StrangersError, strangers_errors, transformers
-from smatter.backbones.network import Inputs, Network, build, chunks, load_tensors, names_in_memory, run
+from smatter.backbones.network import Inputs, Network, build_model, chunks, forward_pass, load_tensors, names_in_memory
 from smatter.errors import InvalidSettings
 from smatter.records import TensorSpec
 
@@ -38,7 +38,9 @@ class Classifier:
         kind = "Image" if network.takes_images else "Sequence"
         try:
             with strangers_errors():
-                model = build(getattr(transformers(), f"AutoModelFor{kind}Classification"), config, tensors).eval()
+                model = build_model(
+                    getattr(transformers(), f"AutoModelFor{kind}Classification"), config, tensors
+                ).eval()
         except StrangersError:  # a family without classifier, or a config of strangers
             raise InvalidSettings(f"{config.model_type!r} networks have no classification head: {_REMEDY}") from None
         if missing := names_in_memory(model, tensors).missing:
@@ -65,7 +67,7 @@ class Classifier:
             padded = inputs["input_ids"].masked_fill(inputs["attention_mask"] == 0, self._padding)
             parts = list(chunks({**inputs, "input_ids": padded}))
         with torch.no_grad():
-            return torch.cat([run(self._model, part).logits for part in parts])[:, self._columns]
+            return torch.cat([forward_pass(self._model, part).logits for part in parts])[:, self._columns]
 
 
 def _float32(tensor: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from smatter.backbones.linear_classifiers import LINEAR_CLASSIFIERS
 from smatter.backbones.modules import FAMILY_OF
 from smatter.errors import IncompatibleSource
 
-MODEL_TYPES = frozenset({*FAMILY_OF, *LINEAR_CLASSIFIERS})
+MODEL_TYPES = frozenset({*FAMILY_OF, *LINEAR_CLASSIFIERS, "modernbert", "nemotron", "opt", "resnet"})
 """The `model_type`s that a network can be built of."""
 
 MAX_LAYERS = 512
@@ -41,20 +41,24 @@ _BRANCHES = ("focal_levels", "pool_scales")
 MAX_BRANCHES = 16
 
 _OTHERS = (
-    "_sliding_window_pattern", "activation", "activation_function", "add_cross_attention", "add_fpn", "apply_layernorm",
-    "attention_bias", "attention_dropout", "attention_head_size", "attention_multiplier",
+    "_remove_final_layer_norm", "_sliding_window_pattern", "activation", "activation_function", "add_cross_attention",
+    "add_fpn", "apply_layernorm", "attention_bias", "attention_dropout", "attention_head_size", "attention_multiplier",
     "attention_probs_dropout_prob", "attention_types", "attention_windows", "attn_logit_softcapping", "attn_pdrop",
-    "auxiliary_channels", "auxiliary_concat_input", "auxiliary_loss_weight", "bos_token_id", "classifier_dropout",
-    "classifier_dropout_prob", "classifier_pooling", "clip_qkv", "cls_dropout", "conv_act", "conv_groups",
-    "conv_kernel_size", "decoder_hidden_size", "decoder_intermediate_size", "decoder_num_attention_heads", "dim",
-    "drop_path_rate", "dropout", "embd_pdrop", "embed_dim", "embed_dropout", "embedding_dynamic_padding",
-    "embedding_multiplier", "embedding_size", "encoder_stride", "eos_token_id", "final_logit_softcapping",
-    "focal_windows", "global_padding", "head_dim", "hidden_act", "hidden_activation", "hidden_dim", "hidden_dropout",
-    "hidden_dropout_prob", "hidden_size", "hidden_sizes", "initializer_range", "intermediate_size", "is_decoder",
-    "is_encoder_decoder", "layer_norm_eps", "layer_norm_epsilon", "layer_scale_init_value", "layer_type", "layer_types",
-    "layerscale_value", "legacy", "linear_attention", "logits_scaling", "mask_ratio", "max_position_embeddings",
-    "max_relative_positions", "max_window_layers", "mlp_bias", "mlp_ratio", "mlp_ratios", "n_embd", "n_head", "n_heads",
-    "n_inner", "n_positions", "no_rope_layer_interval", "no_rope_layers", "norm_pix_loss", "norm_rel_ebd",
+    "auxiliary_channels", "auxiliary_concat_input", "auxiliary_loss_weight", "bos_token_id", "classifier_activation",
+    "classifier_bias", "classifier_dropout", "classifier_dropout_prob", "classifier_pooling", "clip_qkv", "cls_dropout",
+    "cls_token_id", "conv_act", "conv_groups", "conv_kernel_size", "decoder_bias", "decoder_hidden_size",
+    "decoder_intermediate_size", "decoder_num_attention_heads", "dim", "do_layer_norm_before",
+    "downsample_in_bottleneck", "downsample_in_first_stage", "drop_path_rate", "dropout", "embd_pdrop", "embed_dim",
+    "embed_dropout", "embedding_dropout", "embedding_dynamic_padding", "embedding_multiplier", "embedding_size",
+    "enable_bias", "encoder_stride", "eos_token_id", "ffn_dim", "final_logit_softcapping", "focal_windows",
+    "global_attn_every_n_layers", "global_padding", "global_rope_theta", "head_dim", "hidden_act", "hidden_activation",
+    "hidden_dim", "hidden_dropout", "hidden_dropout_prob", "hidden_size", "hidden_sizes", "init_std",
+    "initializer_cutoff_factor", "initializer_range", "intermediate_size", "is_decoder", "is_encoder_decoder",
+    "layer_norm_elementwise_affine", "layer_norm_eps", "layer_norm_epsilon", "layer_scale_init_value", "layer_type",
+    "layer_types", "layerdrop", "layerscale_value", "legacy", "linear_attention", "local_attention", "local_rope_theta",
+    "logits_scaling", "mask_ratio", "max_position_embeddings", "max_relative_positions", "max_window_layers",
+    "mlp_bias", "mlp_dropout", "mlp_ratio", "mlp_ratios", "n_embd", "n_head", "n_heads", "n_inner", "n_positions",
+    "no_rope_layer_interval", "no_rope_layers", "norm_bias", "norm_eps", "norm_pix_loss", "norm_rel_ebd",
     "normalize_modulator", "num_attention_heads", "num_channels", "num_groups", "num_heads", "num_key_value_heads",
     "num_register_tokens", "original_max_position_embeddings", "output_stride", "pad_token_id", "partial_rotary_factor",
     "patch_size", "patch_sizes", "pooler_act", "pooler_dropout", "pooler_hidden_act", "pooler_hidden_size",
@@ -63,14 +67,15 @@ _OTHERS = (
     "relative_attention", "relative_attention_num_buckets", "reorder_and_upcast_attn", "reshape_hidden_states",
     "reshape_last_stage", "resid_dropout", "resid_pdrop", "residual_multiplier", "rms_norm_eps", "rope_local_base_freq",
     "rope_theta", "rotary_emb_base", "rotary_pct", "scale_attn_by_inverse_layer_idx", "scale_attn_weights",
-    "semantic_loss_ignore_index", "seq_classif_dropout", "share_att_key", "sinusoidal_pos_embds", "sliding_window",
-    "sliding_window_pattern", "sr_ratios", "strides", "summary_activation", "summary_first_dropout",
-    "summary_last_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj", "talking_head",
-    "tie_word_embeddings", "type_vocab_size", "use_absolute_embeddings", "use_absolute_position_embeddings",
-    "use_auxiliary_head", "use_bidirectional_attention", "use_cache", "use_conv_embed", "use_layerscale",
-    "use_mask_token", "use_mean_pooling", "use_parallel_residual", "use_post_layernorm",
-    "use_post_layernorm_in_modulation", "use_relative_position_bias", "use_shared_relative_position_bias",
-    "use_sliding_window", "use_swiglu_ffn", "vocab_size", "width_factor", "window_size",
+    "semantic_loss_ignore_index", "sep_token_id", "seq_classif_dropout", "share_att_key", "sinusoidal_pos_embds",
+    "sliding_window", "sliding_window_pattern", "sparse_pred_ignore_index", "sparse_prediction", "sr_ratios", "strides",
+    "summary_activation", "summary_first_dropout", "summary_last_dropout", "summary_proj_to_labels", "summary_type",
+    "summary_use_proj", "talking_head", "tie_word_embeddings", "type_vocab_size", "use_absolute_embeddings",
+    "use_absolute_position_embeddings", "use_auxiliary_head", "use_bidirectional_attention", "use_cache",
+    "use_conv_embed", "use_layerscale", "use_mask_token", "use_mean_pooling", "use_parallel_residual",
+    "use_post_layernorm", "use_post_layernorm_in_modulation", "use_relative_position_bias",
+    "use_shared_relative_position_bias", "use_sliding_window", "use_swiglu_ffn", "vocab_size", "width_factor",
+    "window_size", "word_embed_proj_dim",
 )  # fmt: skip
 """Sizes, numbers, switches and names of functions, or lists of these."""
 

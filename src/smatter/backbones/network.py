@@ -29,6 +29,9 @@ MEMORY_MULTIPLE = 2
 SMALL_MEMORY = 64_000_000
 """A network may take twice the memory of the checkpoint's tensors in float32 and 64 MB: masks and a fresh pooler."""
 
+PIXELS_AT_ONCE = CHUNK * 384 * 384
+"""Pixels of one forward pass: of pictures that are larger than usual, fewer are passed through at a time."""
+
 Inputs = dict[str, "Tensor"]
 """Arguments of the model's forward pass, each with a row per input."""
 
@@ -48,7 +51,7 @@ class Network:
         try:
             with strangers_errors():
                 parsed = transformers().AutoConfig.for_model(model_type, **settings)
-                model = build(transformers().AutoModel, parsed, tensors)
+                model = build_model(transformers().AutoModel, parsed, tensors)
         except StrangersError as reason:
             raise IncompatibleSource(
                 f"no backbone of type {model_type!r} can be built from the base's config.json ({reason}): "
@@ -92,7 +95,7 @@ class Network:
         if "attention_mask" in inputs:  # columns on the right that are padding in every row cost time
             used = int(inputs["attention_mask"].any(dim=0).nonzero().max()) + 1
             inputs = {name: tensor[:, :used] for name, tensor in inputs.items()}
-        output = run(self.model, inputs)
+        output = forward_pass(self.model, inputs)
         hidden: Tensor = output.last_hidden_state
         if hidden.ndim == 4:
             pooled = getattr(output, "pooler_output", None)
@@ -103,7 +106,7 @@ class Network:
         return (hidden * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
 
 
-def build(family: Any, config: Any, tensors: Mapping[str, TensorSpec] | None) -> Any:
+def build_model(family: Any, config: Any, tensors: Mapping[str, TensorSpec] | None) -> Any:
     """A model in float32; one that would not fit the tensors is refused before it takes memory.
 
     Args:
@@ -125,7 +128,7 @@ def build(family: Any, config: Any, tensors: Mapping[str, TensorSpec] | None) ->
     return make()
 
 
-def run(model: torch.nn.Module, inputs: Inputs) -> Any:
+def forward_pass(model: torch.nn.Module, inputs: Inputs) -> Any:
     """A forward pass; that the settings of a stranger's network do not go together may show only here."""
     try:
         with strangers_errors():
@@ -162,10 +165,17 @@ def _check_shape(model: torch.nn.Module, disk: str, given: Sequence[int], wanted
         )
 
 
+def rows_at_once(height: int, width: int) -> int:
+    """How many pictures of this size are in memory at a time, to be prepared or passed through."""
+    return max(1, min(CHUNK, PIXELS_AT_ONCE // max(1, height * width)))
+
+
 def chunks(inputs: Inputs, size: int = CHUNK) -> Iterator[Inputs]:
-    """Cut inputs into parts of `size` rows; the last may be shorter."""
-    n_rows = len(next(iter(inputs.values())))
-    for start in range(0, n_rows, size):
+    """Cut inputs into parts of `size` rows, or fewer where they are large pictures; the last may be shorter."""
+    first = next(iter(inputs.values()))
+    if first.ndim == 4:
+        size = min(size, rows_at_once(first.shape[2], first.shape[3]))
+    for start in range(0, len(first), size):
         yield {name: tensor[start : start + size] for name, tensor in inputs.items()}
 
 

@@ -97,10 +97,10 @@ class Tokenizer:
                 rows = self.encode(list(texts), truncation=True, max_length=self.n_tokens)["input_ids"]
                 return [[operator.index(number) for number in row[: self.n_tokens]] for row in rows]
         except StrangersError as error:
-            raise IncompatibleSource(
-                f"the base's tokenizer cannot read a text ({error}): give it an unknown token (unk_token in "
-                "tokenizer.json), or copy the tokenizer that belongs to the base"
-            ) from None
+            lacks_unknown = "unk" in str(error).lower()
+            first = "give it an unknown token (unk_token in tokenizer.json), or " if lacks_unknown else ""
+            remedy = f"{first}copy the tokenizer that belongs to the base"
+            raise IncompatibleSource(f"the base's tokenizer cannot read a text ({error}): {remedy}") from None
 
 
 def prepared_tokens(ids: Tensor, config: Mapping[str, Any]) -> dict[str, Tensor]:

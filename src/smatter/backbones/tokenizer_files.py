@@ -40,6 +40,7 @@ MAX_ADDED_TOKENS = 10_000
 MAX_TOKEN_CHARACTERS = 2_000
 MAX_PATTERN_CHARACTERS = 2_000
 MAX_TEMPLATE = 32
+MAX_PADDING = 100_000
 MAX_WORD_CHARACTERS = 1_000
 """Characters of a word that WordPiece looks up; the time grows with their square."""
 
@@ -170,10 +171,10 @@ def _check_tokenizer(path: Path) -> None:
     for token in added:
         if not isinstance(token, dict) or len(str(token.get("content"))) > MAX_TOKEN_CHARACTERS:
             _refuse(path, "adds an overlong token")
-    padding = content.get("padding") or {}
+    padding = content.get("padding")
     strategy = padding.get("strategy") if isinstance(padding, dict) else None
-    length = strategy.get("Fixed") if isinstance(strategy, dict) else padding.get("pad_to_multiple_of") or 0
-    if not isinstance(length, int) or length > MAX_TEMPLATE * 1024:
+    length = strategy.get("Fixed") if isinstance(strategy, dict) else 0
+    if not isinstance(length, int) or length > MAX_PADDING:
         _refuse(path, "pads texts beyond all bounds")
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from smatter.backbones.images import Preprocessing
-from smatter.backbones.network import CHUNK, Inputs, Network, chunks, load_tensors
+from smatter.backbones.network import CHUNK, Inputs, Network, chunks, load_tensors, rows_at_once
 from smatter.backbones.texts import Tokenizer, prepared_tokens
 from smatter.compose.execute import Arena, as_float32, execute, ranges
 from smatter.compose.mixture import Mixture
@@ -129,6 +129,13 @@ class Resident:
                 raise UnsafeFile(f"{folder / PREPROCESSOR} is not a JSON object; copy it again")
         return Preprocessing.of(self.network.config, preprocessor)
 
+    @property
+    def n_at_once(self) -> int:
+        """How many inputs to prepare at a time, so that memory stays bounded."""
+        if not self.network.takes_images:
+            return CHUNK
+        return rows_at_once(self.preprocessing.height, self.preprocessing.width)
+
     @cached_property
     def _tokenizer(self) -> Tokenizer:
         return Tokenizer.of(self.network.config, self.library.base.folder)
@@ -228,7 +235,8 @@ class LiveMixture(Resident):
             read = self.read(objective).requires_grad_()
             loss = objective.losses(read).mean()
             (slopes,) = torch.autograd.grad(loss, read)
-            for part, slope in zip(parts, slopes.split(CHUNK), strict=True):
+            sizes = [len(next(iter(part.values()))) for part in parts]
+            for part, slope in zip(parts, slopes.split(sizes), strict=True):
                 objective.read(self.network, part).backward(slope)
         return float(loss.detach())
 
