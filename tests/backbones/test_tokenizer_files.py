@@ -70,7 +70,8 @@ HOSTILE: dict[str, dict[str, Any]] = {
     "table that is no text": {"normalizer": {"type": "Precompiled", "precompiled_charsmap": 3}},
     "panic in a template": {"post_processor": {**TEMPLATE, "special_tokens": {}}},
     "long template": {"post_processor": {**TEMPLATE, "single": 10_000 * TEMPLATE["single"], "special_tokens": {}}},
-    "many numbers": {"post_processor": {**TEMPLATE, "special_tokens": {"X": {"id": "X", "ids": [1] * 9999, "tokens": []}}}},
+    "many numbers": {"post_processor": {**TEMPLATE, "special_tokens": {
+        "X": {"id": "X", "ids": [1] * 10**5, "tokens": []}}}},
     "panic in a pre-tokenizer": {"pre_tokenizer": {"type": "FixedLength", "length": 0}},
     "panic in merges": {"model": {"type": "BPE", "vocab": {"é": 0, "a": 1, "éa": 2}, "merges": [["é", "a"]],
                                   "continuing_subword_prefix": "xé"}},
