@@ -31,4 +31,5 @@ def main(cases: list[tuple[str, dict[str, object]]]) -> None:
     print(json.dumps({"refused": refused, "seconds": seconds, "megabytes": megabytes() - before}))
 
 
-main(json.loads(Path(sys.argv[1]).read_text()))
+if __name__ == "__main__":
+    main(json.loads(Path(sys.argv[1]).read_text()))

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from smatter.backbones.gate import OFFLINE, StrangersError, strangers_errors, without_panic_messages
 from smatter.errors import IncompatibleSource
@@ -69,7 +71,9 @@ socket.socket.connect = socket.socket.connect_ex = socket.create_connection = so
 if EARLY:
     import transformers
 from smatter.backbones.gate import transformers as library
+from pathlib import Path
 from smatter.backbones.network import Network
+from smatter.backbones.texts import Tokenizer
 from smatter.errors import IncompatibleSource
 library("utils.logging").set_verbosity_error()
 mapping = library("models.auto.configuration_auto").CONFIG_MAPPING
@@ -91,12 +95,14 @@ for model_type in TYPES:
     except IncompatibleSource as error:
         assert "\\n" not in str(error)
         n_refused += 1
+for model_type in ("mistral", "llama", "bert"):
+    Tokenizer.of({"model_type": model_type, "vocab_size": 9}, Path(FOLDER)).tokens(["red"])
 print(json.dumps([n_tries, n_built, n_refused]))
 """
 
 
 @pytest.mark.parametrize("early", [False, True], ids=["smatter alone", "transformers imported before"])
-def test_no_setting_of_a_config_reaches_for_the_network(early: bool) -> None:
+def test_no_setting_of_a_config_or_tokenizer_reaches_for_the_network(early: bool, tmp_path: Path) -> None:
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     def has_backbone(model_type: str) -> bool:
@@ -106,7 +112,11 @@ def test_no_setting_of_a_config_reaches_for_the_network(early: bool) -> None:
     with_backbone = sorted(filter(has_backbone, CONFIG_MAPPING))
     assert len(with_backbone) > 10
     types = [*with_backbone, "bert", "vit", "mistral", "qwen2"]
-    told = run(f"EARLY = {early}; TYPES = {types!r}\n{COUNTING}")
+    words = Tokenizer(WordLevel({"[UNK]": 0, "red": 1}, unk_token="[UNK]"))
+    words.save(str(tmp_path / "tokenizer.json"))
+    reaching = {"name_or_path": "someone/x", "auto_map": {"AutoTokenizer": ["someone/x--evil.A", None]}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({**reaching, "fix_mistral_regex": True}))
+    told = run(f"EARLY = {early}; TYPES = {types!r}; FOLDER = {str(tmp_path)!r}\n{COUNTING}")
     assert json.loads(told.split("\n")[-2]) == [0, 4, len(with_backbone)]
 
 

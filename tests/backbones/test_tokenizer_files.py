@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
 from tiny_models import tiny_model
+from tokenizers.pre_tokenizers import ByteLevel
 
 from smatter.backbones.texts import Tokenizer
 from smatter.backbones.tokenizer_files import checked_copy
@@ -33,6 +35,43 @@ def test_a_plain_tokenizer_works(tmp_path: Path) -> None:
     tokens = Tokenizer.of(CONFIG, write(tmp_path)).tokens(["red a blue", "a"])
     assert tokens["input_ids"].tolist() == [[1, 2, 0], [2, 0, 0]]
     assert tokens["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
+
+
+BYTES = {letter: number for number, letter in enumerate(["<unk>", "<s>", "</s>", *sorted(ByteLevel.alphabet()), "Ġr"])}
+LETTERS = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *"abcdehlorw▁", "▁r"]
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdehlorw", *(f"##{letter}" for letter in "abcdehlorw")]
+NUMBERED = [{word: number for number, word in enumerate(words)} for words in (PIECES, LETTERS)]
+SCORED = [(word, -1.0) for word in ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *"abcdehlorw▁"]]
+FILES: dict[str, tuple[str, dict[str, Any]]] = {
+    "bert": ("BertTokenizer", {"vocab": NUMBERED[0]}),
+    "mpnet": ("MPNetTokenizer", {"vocab": NUMBERED[0]}),
+    "gpt2": ("GPT2Tokenizer", {"vocab": BYTES, "merges": [("Ġ", "r")]}),
+    "roberta": ("RobertaTokenizer", {"vocab": BYTES, "merges": [("Ġ", "r")]}),
+    "gpt_neox": ("GPTNeoXTokenizer", {"vocab": BYTES, "merges": [("Ġ", "r")]}),
+    "deberta": ("DebertaTokenizer", {"vocab": BYTES, "merges": [("Ġ", "r")]}),
+    "qwen2": ("Qwen2Tokenizer", {"vocab": BYTES, "merges": [("Ġ", "r")]}),
+    "llama": ("LlamaTokenizer", {"vocab": NUMBERED[1], "merges": [("▁", "r")]}),
+    "gemma": ("GemmaTokenizer", {"vocab": NUMBERED[1], "merges": [("▁", "r")]}),
+    "xlm-roberta": ("XLMRobertaTokenizer", {"vocab": SCORED}),
+    "camembert": ("CamembertTokenizer", {"vocab": SCORED}),
+    "deberta-v2": ("DebertaV2Tokenizer", {"vocab": SCORED}),
+}
+"""By model type, the tokenizer that its checkpoints come with."""
+
+
+@pytest.mark.parametrize("model_type", FILES)
+def test_tokens_are_those_of_transformers_itself(model_type: str, tmp_path: Path) -> None:
+    name, settings = FILES[model_type]
+    getattr(transformers, name)(**settings).save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+    plain = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    ours = Tokenizer.of({"model_type": model_type, "vocab_size": 1000}, tmp_path)
+    texts = ["Hello red  world", " héllo", "</s> [MASK] red", "red " * 600]
+    rows = plain(texts, truncation=True, max_length=512)["input_ids"]
+    tokens = ours.tokens(texts)
+    found = [ids[: sum(mask)] for ids, mask in zip(*(tokens[key].tolist() for key in tokens), strict=True)]
+    assert found == rows
+    assert type(ours.encode) is type(plain) and ours.encode.pad_token_id == plain.pad_token_id
 
 
 def replace(pattern: dict[str, str], content: str) -> dict[str, Any]:
