@@ -176,11 +176,11 @@ def test_a_library_sees_no_name_of_code_or_files(tmp_path: Path) -> None:
         "tokenizer_file": "/etc/passwd", "name_or_path": "someone/x", "fast_tokenizer_files": ["../x"],
         "sp_model_kwargs": {"model_file": "/etc/passwd"}, "unk_token": "[UNK]",
     }  # fmt: skip
-    config = {"model_type": "detr", "auto_map": {"AutoConfig": "evil.Config"}, "num_labels": 10**9}
+    config = {"model_type": "detr", "auto_map": {"AutoConfig": "evil.Config"}, "transformers_version": "5.1"}
     write(tmp_path, tokenizer_config=settings, special_tokens_map={"vocab_file": "x"}, config=config)
     (tmp_path / "evil.py").write_text("raise SystemExit")
     with checked_copy(tmp_path, "llama") as copy:
-        assert json.loads((copy / "config.json").read_text()) == {"model_type": "llama"}
+        assert json.loads((copy / "config.json").read_text()) == {"model_type": "llama", "transformers_version": "5.1"}
         assert json.loads((copy / "tokenizer_config.json").read_text()) == {"unk_token": "[UNK]"}
         assert json.loads((copy / "special_tokens_map.json").read_text()) == {}
         names = {"config.json", "special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"}

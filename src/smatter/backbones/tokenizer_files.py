@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from smatter.errors import IncompatibleSource
+from smatter.errors import CannotWrite, IncompatibleSource
 from smatter.files.reading import read_small_json, safe_path
 
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
@@ -73,9 +73,9 @@ _CLASSES = frozenset({
 
 _KEYS = frozenset({
     "add_bos_token", "add_eos_token", "add_prefix_space", "added_tokens_decoder", "additional_special_tokens",
-    "clean_up_tokenization_spaces", "do_lower_case", "errors", "extra_special_tokens", "legacy", "model_max_length",
-    "padding_side", "split_by_punct", "split_special_tokens", "strip_accents", "tokenize_chinese_chars",
-    "tokenizer_class", "trim_offsets", "truncation_side", "vocab_type",
+    "clean_up_tokenization_spaces", "do_lower_case", "errors", "extra_special_tokens", "fix_mistral_regex", "legacy",
+    "model_max_length", "padding_side", "split_by_punct", "split_special_tokens", "strip_accents",
+    "tokenize_chinese_chars", "tokenizer_class", "trim_offsets", "truncation_side", "vocab_type",
 })  # fmt: skip
 """Keys of tokenizer_config.json that are copied, beside those of single tokens, which end in `_token`."""
 
@@ -101,15 +101,22 @@ def checked_copy(folder: Path, model_type: str) -> Iterator[Path]:
             _check_pieces(path)
     if "tokenizer.json" in present:
         _check_tokenizer(present["tokenizer.json"])
-    with tempfile.TemporaryDirectory(prefix="smatter-tokenizer-") as copy:
+    with _temporary_folder() as copy:
         for name in present.keys() & set(COPIED):
             Path(copy, name).symlink_to(present[name].resolve())
         for name in present.keys() & set(SETTINGS):
             Path(copy, name).write_text(json.dumps(_known_settings(present[name])))
         if ADDED in present:
             Path(copy, ADDED).write_text(json.dumps(_added_tokens(present[ADDED])))
-        Path(copy, "config.json").write_text(json.dumps({"model_type": model_type, **_named_class(folder)}))
+        Path(copy, "config.json").write_text(json.dumps({"model_type": model_type, **_known_config(folder)}))
         yield Path(copy)
+
+
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    try:
+        return tempfile.TemporaryDirectory(prefix="smatter-tokenizer-")
+    except OSError as error:
+        raise CannotWrite(f"no temporary folder can be made ({error}): set TMPDIR to one that has room") from None
 
 
 def _refuse(path: Path, what: str) -> NoReturn:
@@ -134,12 +141,13 @@ def _known_settings(path: Path) -> dict[str, Any]:
     return settings
 
 
-def _named_class(folder: Path) -> dict[str, Any]:
-    """What is copied of config.json: the class of the tokenizer, which older checkpoints name there."""
+def _known_config(folder: Path) -> dict[str, str]:
+    """What is copied of config.json: the tokenizer's class, which older checkpoints name there, and who wrote it."""
     path = folder / "config.json"
-    name = _object(safe_path(folder, path.name)).get("tokenizer_class") if path.is_file() else None
-    _check_class(path, name)
-    return {} if name is None else {"tokenizer_class": name}
+    content = _object(safe_path(folder, path.name)) if path.is_file() else {}
+    _check_class(path, content.get("tokenizer_class"))
+    keys = ("tokenizer_class", "transformers_version")
+    return {key: content[key] for key in keys if isinstance(content.get(key), str) and len(content[key]) < 100}
 
 
 def _check_class(path: Path, name: Any) -> None:
