@@ -90,6 +90,14 @@ def test_a_hostile_file_ends_the_command_in_one_line(
     assert told.count("\n") == 1 and "internal" not in told, told
 
 
+def test_a_classifier_whose_numbers_have_gaps_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    library = hostile_library(tmp_path, "vit", CONFIG, {"id2label": {"0": "a", "9": "b", "1": "c"}})
+    shots = write_shots(tmp_path, "vit")
+    capfd.readouterr()
+    assert main(["adapt", str(library), str(shots), "--head", "linear"]) == 2
+    assert "does not number its classes from zero" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("side", [1, 384, 385, 1024])
 def test_a_chunk_of_pictures_is_bounded_whatever_their_size(side: int) -> None:
     assert 1 <= rows_at_once(side, side) <= 64

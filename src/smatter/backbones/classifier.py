@@ -35,12 +35,15 @@ class Classifier:
             raise InvalidSettings(
                 f"the checkpoints' own head does not know the class {unknown[0][:80]!r} (id2label): {_REMEDY}"
             )
+        if any(not 0 <= columns[name] < len(config.id2label) for name in class_names):
+            raise InvalidSettings(
+                f"the checkpoints' own head does not number its classes from zero (id2label): {_REMEDY}"
+            )
         kind = "Image" if network.takes_images else "Sequence"
         try:
             with strangers_errors():
-                model = build_model(
-                    getattr(transformers(), f"AutoModelFor{kind}Classification"), config, tensors
-                ).eval()
+                family = getattr(transformers(), f"AutoModelFor{kind}Classification")
+                model = build_model(family, config, tensors).eval()
         except StrangersError:  # a family without classifier, or a config of strangers
             raise InvalidSettings(f"{config.model_type!r} networks have no classification head: {_REMEDY}") from None
         if missing := names_in_memory(model, tensors).missing:
