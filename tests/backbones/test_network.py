@@ -12,7 +12,7 @@ from tiny_models import save, tiny_model
 from smatter.backbones.images import Preprocessing, open_image
 from smatter.backbones.network import Network, chunks, load_tensors
 from smatter.backbones.texts import Tokenizer, prepared_tokens
-from smatter.errors import IncompatibleSource, InvalidSupport
+from smatter.errors import IncompatibleSource, InvalidSupport, UnsafeFile
 
 
 def live(architecture: str, folder: Path) -> tuple[Network, torch.nn.Module]:
@@ -159,7 +159,7 @@ def test_a_missing_or_broken_tokenizer_is_said_in_one_line(tmp_path: Path) -> No
     with pytest.raises(IncompatibleSource, match="has no tokenizer"):
         Tokenizer.of(config, tmp_path)
     (tmp_path / "tokenizer.json").write_text("{broken")
-    with pytest.raises(IncompatibleSource, match="does not load") as caught:
+    with pytest.raises(UnsafeFile, match="not valid JSON") as caught:
         Tokenizer.of(config, tmp_path)
     assert "\n" not in str(caught.value)
 

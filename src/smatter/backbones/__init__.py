@@ -1,4 +1,5 @@
 """What Smatter knows of a network: its modules, and its tensors' names on disk and in memory.
 
-`modules` reads names only and needs no torch; `names` imports torch and transformers when it is called.
+`modules`, `configs` and `tokenizer_files` read names and settings only and need no torch; `network` imports torch when
+it is called, and transformers through `gate`.
 """

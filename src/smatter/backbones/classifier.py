@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from smatter.backbones.network import Inputs, Network, chunks, load_tensors, names_in_memory
+from smatter.backbones.gate import StrangersError, strangers_errors, transformers
+from smatter.backbones.network import Inputs, Network, build_model, chunks, forward_pass, load_tensors, names_in_memory
 from smatter.errors import InvalidSettings
+from smatter.records import TensorSpec
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,13 +21,12 @@ class Classifier:
 
     Args:
         network: the backbone; only its config is used.
-        names: of the tensors of backbone and head, on disk.
+        tensors: of backbone and head, by name on disk.
         class_names: the classes wanted, by their names in the config's `id2label`.
     """
 
-    def __init__(self, network: Network, names: Iterable[str], class_names: Sequence[str]) -> None:
+    def __init__(self, network: Network, tensors: Mapping[str, TensorSpec], class_names: Sequence[str]) -> None:
         import torch
-        from transformers import AutoModelForImageClassification, AutoModelForSequenceClassification
 
         config: Any = network.model.config
         columns = {str(name): int(index) for index, name in dict(config.id2label).items()}
@@ -34,13 +35,18 @@ class Classifier:
             raise InvalidSettings(
                 f"the checkpoints' own head does not know the class {unknown[0][:80]!r} (id2label): {_REMEDY}"
             )
-        make: Any = AutoModelForImageClassification if network.takes_images else AutoModelForSequenceClassification
+        if any(not 0 <= columns[name] < len(config.id2label) for name in class_names):
+            raise InvalidSettings(
+                f"the checkpoints' own head does not number its classes from zero (id2label): {_REMEDY}"
+            )
+        kind = "Image" if network.takes_images else "Sequence"
         try:
-            with torch.random.fork_rng(devices=[]):  # all that is drawn here is overwritten
-                model = make.from_config(config, dtype=torch.float32, trust_remote_code=False).eval()
-        except Exception:  # a family without classifier, or a config of strangers
+            with strangers_errors():
+                family = getattr(transformers(), f"AutoModelFor{kind}Classification")
+                model = build_model(family, config, tensors).eval()
+        except StrangersError:  # a family without classifier, or a config of strangers
             raise InvalidSettings(f"{config.model_type!r} networks have no classification head: {_REMEDY}") from None
-        if missing := names_in_memory(model, names).missing:
+        if missing := names_in_memory(model, tensors).missing:
             raise InvalidSettings(f"the checkpoints have no classification head (no {missing[0]!r}): {_REMEDY}")
         padding = getattr(config, "pad_token_id", None)
         self._model, self._padding = model, padding if isinstance(padding, int) and padding >= 0 else None
@@ -64,7 +70,7 @@ class Classifier:
             padded = inputs["input_ids"].masked_fill(inputs["attention_mask"] == 0, self._padding)
             parts = list(chunks({**inputs, "input_ids": padded}))
         with torch.no_grad():
-            return torch.cat([self._model(**part).logits for part in parts])[:, self._columns]
+            return torch.cat([forward_pass(self._model, part).logits for part in parts])[:, self._columns]
 
 
 def _float32(tensor: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from smatter.errors import SmatterError
@@ -73,10 +73,11 @@ def without_panic_messages() -> Iterator[None]:
 
     Rust writes to the process's standard error and knows nothing of Python's, hence the detour by file numbers.
     """
-    with _REDIRECTING, tempfile.TemporaryFile() as caught:
+    with _REDIRECTING, ExitStack() as stack:
         try:
+            caught = stack.enter_context(tempfile.TemporaryFile())
             terminal = os.dup(_STANDARD_ERROR)
-        except OSError:  # there is no standard error
+        except OSError:  # no standard error, or no room for what is written to it
             yield
             return
         is_panic = False

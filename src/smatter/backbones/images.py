@@ -23,7 +23,12 @@ MAX_IMAGE_BYTES = 256_000_000
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
 """Decoders that may run, by Pillow's names; a file's own first bytes say which, not its suffix."""
 
-LARGEST_SIDE = 4096
+LARGEST_AREA = 1024 * 1024
+"""Pixels of one input of a network: what the largest of the supported ones were trained with. Sixty-four of them in
+colour, as many as are ever in memory to be predicted, take 0.8 GB."""
+
+_REMEDY = "copy the config.json and the preprocessor_config.json that belong to the base"
+
 _LUMINANCE = (0.299, 0.587, 0.114)
 """Of red, green and blue, as Pillow makes a picture grey."""
 
@@ -99,31 +104,23 @@ class Preprocessing:
     is_fixed: bool = True
 
     def __post_init__(self) -> None:
-        if not (0 < self.height <= LARGEST_SIDE and 0 < self.width <= LARGEST_SIDE):
-            raise IncompatibleSource(f"images of {self.height} x {self.width} pixels are not possible: mend the config")
-        if self.n_channels not in (1, 3):
-            raise IncompatibleSource(
-                f"the network takes {self.n_channels} channels, pictures have 1 or 3: prepare the tensors yourself"
-            )
+        _check_size(self.height, self.width)
+        _check_channels(self.n_channels)
         numbers = (*self.mean, *self.std)
         if not len(self.mean) == len(self.std) == self.n_channels or not all(map(math.isfinite, numbers)):
-            raise IncompatibleSource("image_mean and image_std of preprocessor_config.json do not fit the network")
+            raise IncompatibleSource(f"image_mean and image_std do not fit the network: {_REMEDY}")
         if min(self.std) <= 0:
-            raise IncompatibleSource("image_std of preprocessor_config.json is not positive: mend it")
+            raise IncompatibleSource(f"image_std is not positive: {_REMEDY}")
 
     @classmethod
     def of(cls, config: Mapping[str, Any], preprocessor: Mapping[str, Any]) -> Preprocessing:
         """What config.json and preprocessor_config.json (empty when there is none) ask for."""
         try:
-            size: Any = config.get("image_size", 224)
             is_fixed = config.get("model_type") not in _RESIZED_BY_PREPROCESSOR
-            if not is_fixed and "size" in preprocessor:
-                size = preprocessor["size"]
-            if isinstance(size, Mapping):
-                edge = size.get("shortest_edge", 224)
-                size = (size.get("height", edge), size.get("width", edge))
-            height, width = (size, size) if isinstance(size, int) else size
-            n_channels = int(config.get("num_channels", 3))
+            is_resized = not is_fixed and "size" in preprocessor
+            height, width = picture_size({"image_size": preprocessor["size"]} if is_resized else config)
+            n_channels = config.get("num_channels", 3)
+            _check_channels(n_channels)
             plain = preprocessor.get("do_normalize") is False
             mean, std = (
                 (float(values),) * n_channels if isinstance(values, int | float) else tuple(map(float, values))
@@ -131,11 +128,11 @@ class Preprocessing:
             )
             if plain:
                 mean, std = (0.0,) * n_channels, (1.0,) * n_channels
-            return cls(int(height), int(width), n_channels, mean=mean, std=std, is_fixed=is_fixed)
-        except (TypeError, ValueError) as error:
+            return cls(height, width, n_channels, mean=mean, std=std, is_fixed=is_fixed)
+        except (TypeError, ValueError, OverflowError) as error:
             if isinstance(error, IncompatibleSource):
                 raise
-            raise IncompatibleSource("the size or scale of images in the base's configs makes no sense") from None
+            raise IncompatibleSource(f"the scale of images makes no sense: {_REMEDY}") from None
 
     def pixels(self, images: Sequence[Image | Path]) -> Tensor:
         """Pictures as `pixel_values`, (n, channels, height, width): stretched to the network's size, scaled."""
@@ -176,6 +173,34 @@ class Preprocessing:
                 f"pixels are {pixels.shape[2]} x {pixels.shape[3]}, the network takes {self.height} x {self.width}: "
                 "resize them, or give images"
             )
+
+
+def picture_size(config: Mapping[str, Any]) -> tuple[int, int]:
+    """Height and width that a config's `image_size` asks for, 224 by default; what no network can take is refused."""
+    size = config.get("image_size", 224)
+    if isinstance(size, Mapping):
+        edge = size.get("shortest_edge", 224)
+        size = [size.get("height", edge), size.get("width", edge)]
+    sides = [size, size] if isinstance(size, int) else size
+    if not (isinstance(sides, list | tuple) and len(sides) == 2 and all(isinstance(side, int) for side in sides)):
+        raise IncompatibleSource(f"the size of images makes no sense: {_REMEDY}")
+    height, width = sides
+    _check_size(height, width)
+    return height, width
+
+
+def _check_size(height: int, width: int) -> None:
+    if not (height > 0 and width > 0 and height * width <= LARGEST_AREA):
+        raise IncompatibleSource(
+            f"images of {height} x {width} pixels are not possible, at most {LARGEST_AREA} pixels are: {_REMEDY}"
+        )
+
+
+def _check_channels(n_channels: int) -> None:
+    if n_channels not in (1, 3):
+        raise IncompatibleSource(
+            f"the network takes {str(n_channels)[:20]} channels, pictures have 1 or 3: prepare the tensors yourself"
+        )
 
 
 def opaque(image: Image) -> Image:

@@ -6,13 +6,17 @@ base model (`vit.`). Manifests and recipes know names on disk only; this is the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from smatter.backbones.configs import checked_settings, supported_type
+from smatter.backbones.gate import StrangersError, strangers_errors, transformers
+from smatter.backbones.images import picture_size
 from smatter.errors import IncompatibleSource
+from smatter.records import TensorSpec
 
 if TYPE_CHECKING:
     import torch
@@ -20,6 +24,13 @@ if TYPE_CHECKING:
 
 CHUNK = 64
 """Rows of one forward pass; more are passed through in turn, so that activations stay bounded."""
+
+MEMORY_MULTIPLE = 2
+SMALL_MEMORY = 64_000_000
+"""A network may take twice the memory of the checkpoint's tensors in float32 and 64 MB: masks and a fresh pooler."""
+
+PIXELS_AT_ONCE = CHUNK * 384 * 384
+"""Pixels of one forward pass: of pictures that are larger than usual, fewer are passed through at a time."""
 
 Inputs = dict[str, "Tensor"]
 """Arguments of the model's forward pass, each with a row per input."""
@@ -29,28 +40,22 @@ class Network:
     """A backbone without head, in float32 and evaluation mode, made from its config alone.
 
     Args:
-        config: the content of config.json. Code that it names is never run and nothing is downloaded.
+        config: the content of config.json. Code that it names is never run and nothing is downloaded: see `configs`.
+        tensors: what the checkpoint holds, by name on disk. A network that does not fit them is refused before memory
+            is taken for it. None for a config that is trusted, of a network that starts at random.
     """
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        import torch
-        from transformers import AutoConfig, AutoModel
-
-        model_type = config.get("model_type")
-        if not isinstance(model_type, str):
-            raise IncompatibleSource("the base has no config.json with a model_type: copy it to the base's folder")
-        settings = {key: value for key, value in config.items() if key not in _IGNORED}
+    def __init__(self, config: Mapping[str, Any], tensors: Mapping[str, TensorSpec] | None = None) -> None:
+        model_type = supported_type(config)
+        settings = checked_settings(config, None if tensors is None else len(tensors))
         try:
-            parsed = AutoConfig.for_model(model_type, **settings)
-            # What the checkpoint does not fill, such as an unused pooler, starts alike every time.
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(0)
-                model = AutoModel.from_config(parsed, dtype=torch.float32, trust_remote_code=False)
-        except Exception as error:  # configs of strangers raise whatever they like
-            reason = " ".join(str(error).split())[:200]
+            with strangers_errors():
+                parsed = transformers().AutoConfig.for_model(model_type, **settings)
+                model = build_model(transformers().AutoModel, parsed, tensors)
+        except StrangersError as reason:
             raise IncompatibleSource(
-                f"no backbone of type {model_type[:80]!r} can be built from the base's config.json ({reason}): "
-                "use a checkpoint that AutoModel loads"
+                f"no backbone of type {model_type!r} can be built from the base's config.json ({reason}): "
+                "copy the config.json that belongs to the base"
             ) from None
         self.config: dict[str, Any] = parsed.to_dict()
         self.model: torch.nn.Module = model.eval()
@@ -67,11 +72,11 @@ class Network:
 
         generator, config = torch.Generator().manual_seed(0), self.config
         if self.takes_images:
-            side = length or config.get("image_size") or 224
-            height, width = (side, side) if isinstance(side, int) else side
+            height, width = (length, length) if length else picture_size(config)
             shape = (n_rows, config.get("num_channels", 3), height, width)
             return {"pixel_values": torch.randn(shape, generator=generator).to(next(self.model.parameters()).dtype)}
-        tokens = torch.randint(1, int(config["vocab_size"]), (n_rows, length or 32), generator=generator)
+        n_tokens = int(config["vocab_size"])
+        tokens = torch.randint(min(1, n_tokens - 1), n_tokens, (n_rows, length or 32), generator=generator)
         return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
 
     @cached_property
@@ -90,7 +95,7 @@ class Network:
         if "attention_mask" in inputs:  # columns on the right that are padding in every row cost time
             used = int(inputs["attention_mask"].any(dim=0).nonzero().max()) + 1
             inputs = {name: tensor[:, :used] for name, tensor in inputs.items()}
-        output = self.model(**inputs)
+        output = forward_pass(self.model, inputs)
         hidden: Tensor = output.last_hidden_state
         if hidden.ndim == 4:
             pooled = getattr(output, "pooler_output", None)
@@ -101,13 +106,76 @@ class Network:
         return (hidden * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
 
 
-_IGNORED = frozenset({"model_type", "auto_map", "torch_dtype", "dtype", "quantization_config", "architectures"})
+def build_model(family: Any, config: Any, tensors: Mapping[str, TensorSpec] | None) -> Any:
+    """A model in float32; one that would not fit the tensors is refused before it takes memory.
+
+    Args:
+        family: one of the Auto classes of transformers.
+        config: made of what `checked_settings` lets pass, hence with the attention that transformers chooses itself.
+        tensors: what the checkpoint holds, by name on disk; None where it is not to be compared.
+    """
+    import torch
+
+    def make() -> Any:
+        # What the checkpoint does not fill, such as an unused pooler, starts alike every time.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return family.from_config(config, dtype=torch.float32, trust_remote_code=False)
+
+    if tensors is not None:
+        with torch.device("meta"):  # shapes only
+            _check_fits(make(), tensors)
+    return make()
+
+
+def forward_pass(model: torch.nn.Module, inputs: Inputs) -> Any:
+    """A forward pass; that the settings of a stranger's network do not go together may show only here."""
+    try:
+        with strangers_errors():
+            return model(**inputs)
+    except StrangersError as error:
+        raise IncompatibleSource(
+            f"the network that the base's config.json describes does not run ({error}): copy the config.json and the "
+            "preprocessor_config.json that belong to the base"
+        ) from error
+
+
+def _check_fits(model: torch.nn.Module, tensors: Mapping[str, TensorSpec]) -> None:
+    """Refuse a model of other shapes than the tensors have, or of much more memory than they need."""
+    present, memory = model.state_dict(), names_in_memory(model, tensors).memory
+    for disk, name in memory.items():
+        _check_shape(model, disk, tensors[disk].shape, present[name].shape)
+    if not memory:
+        raise IncompatibleSource(
+            f"no tensor of the checkpoint is one of {type(model).__name__}: copy the config.json that belongs to it"
+        )
+    wanted = sum(each.numel() * each.element_size() for each in chain(model.parameters(), model.buffers()))
+    if wanted > (limit := MEMORY_MULTIPLE * 4 * sum(spec.n_elements for spec in tensors.values()) + SMALL_MEMORY):
+        raise IncompatibleSource(
+            f"the base's config.json asks for {wanted / 1e6:.0f} MB of memory, more than {limit / 1e6:.0f} MB for "
+            "tensors like its own: copy the config.json that belongs to the base"
+        )
+
+
+def _check_shape(model: torch.nn.Module, disk: str, given: Sequence[int], wanted: Sequence[int]) -> None:
+    if tuple(given) != tuple(wanted):
+        raise IncompatibleSource(
+            f"{disk!r} has shape {list(given)} but {type(model).__name__} has {list(wanted)[:8]}: "
+            "build the model from the checkpoint's own config.json"
+        )
+
+
+def rows_at_once(height: int, width: int) -> int:
+    """How many pictures of this size are in memory at a time, to be prepared or passed through."""
+    return max(1, min(CHUNK, PIXELS_AT_ONCE // max(1, height * width)))
 
 
 def chunks(inputs: Inputs, size: int = CHUNK) -> Iterator[Inputs]:
-    """Cut inputs into parts of `size` rows; the last may be shorter."""
-    n_rows = len(next(iter(inputs.values())))
-    for start in range(0, n_rows, size):
+    """Cut inputs into parts of `size` rows, or fewer where they are large pictures; the last may be shorter."""
+    first = next(iter(inputs.values()))
+    if first.ndim == 4:
+        size = min(size, rows_at_once(first.shape[2], first.shape[3]))
+    for start in range(0, len(first), size):
         yield {name: tensor[start : start + size] for name, tensor in inputs.items()}
 
 
@@ -182,11 +250,7 @@ def load_tensors(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) ->
     state: dict[str, torch.Tensor] = {}
     for disk, name in names_in_memory(model, tensors).memory.items():
         tensor = tensors[disk]
-        if tensor.shape != present[name].shape:
-            raise IncompatibleSource(
-                f"{disk!r} has shape {list(tensor.shape)} but {type(model).__name__} has "
-                f"{list(present[name].shape)}: build the model from the checkpoint's own config.json"
-            )
+        _check_shape(model, disk, tensor.shape, present[name].shape)
         if name in state and not torch.equal(state[name], tensor):
             raise IncompatibleSource(
                 f"{disk!r} differs from the tensor that {type(model).__name__} ties it to: "
@@ -201,26 +265,16 @@ def load_tensors(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) ->
 
 def _rename(model: torch.nn.Module, names_on_disk: Iterable[str], present: dict[str, torch.Tensor]) -> dict[str, str]:
     """Each name on disk and what it is called in memory, whether or not the model has it."""
-    from transformers import PreTrainedModel
-
-    if not isinstance(model, PreTrainedModel):
+    if not isinstance(model, transformers().PreTrainedModel):
         return {name: name for name in names_on_disk}
-
-    from transformers.conversion_mapping import get_model_conversion_mapping
-    from transformers.core_model_loading import (
-        WeightConverter,
-        WeightRenaming,
-        dot_natural_key,
-        rename_source_key,
-    )
-
-    conversions = get_model_conversion_mapping(model)
-    renamings = [conversion for conversion in conversions if isinstance(conversion, WeightRenaming)]
-    converters = [conversion for conversion in conversions if isinstance(conversion, WeightConverter)]
+    loading = transformers("core_model_loading")
+    conversions = transformers("conversion_mapping").get_model_conversion_mapping(model)
+    renamings = [conversion for conversion in conversions if isinstance(conversion, loading.WeightRenaming)]
+    converters = [conversion for conversion in conversions if isinstance(conversion, loading.WeightConverter)]
     renamed: dict[str, str] = {}
     # Some renamings depend on the names seen before; this is the order of from_pretrained.
-    for disk in sorted(names_on_disk, key=dot_natural_key):
-        name, converter = rename_source_key(disk, renamings, converters, model.base_model_prefix, present)
+    for disk in sorted(names_on_disk, key=loading.dot_natural_key):
+        name, converter = loading.rename_source_key(disk, renamings, converters, model.base_model_prefix, present)
         if name not in present and disk in present:
             name, converter = disk, None
         if converter is not None and name in present:
@@ -243,9 +297,7 @@ def _aliases(model: torch.nn.Module) -> dict[str, tuple[str, ...]]:
 
 def _may_be_fresh(model: torch.nn.Module, name: str) -> bool:
     """Whether a tensor belongs to a pooler, or to a task head on top of the base model."""
-    from transformers import PreTrainedModel
-
-    if not isinstance(model, PreTrainedModel):
+    if not isinstance(model, transformers().PreTrainedModel):
         return False
     has_head = model.base_model is not model
     return "pooler" in name.split(".") or (has_head and not name.startswith(f"{model.base_model_prefix}."))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from smatter.backbones.configs import supported_type
+from smatter.backbones.gate import StrangersError, strangers_errors, transformers, without_panic_messages
+from smatter.backbones.tokenizer_files import checked_copy
 from smatter.errors import IncompatibleSource, InvalidSupport
 
 if TYPE_CHECKING:
@@ -15,7 +19,8 @@ if TYPE_CHECKING:
 MAX_TOKENS = 512
 """Longer texts are cut, whatever the network could take: time grows with the square of the length."""
 
-VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
+TEXTS_AT_ONCE = 64
+"""Texts that the tokenizer is given at a time: it keeps all tokens of each, also those that are cut off."""
 
 _POSITIONS_AFTER_PADDING = frozenset({"camembert", "mpnet", "roberta", "xlm-roberta"})
 """Their position table has two rows more than the longest text."""
@@ -40,32 +45,38 @@ class Tokenizer:
     @classmethod
     def of(cls, config: Mapping[str, Any], folder: Path) -> Tokenizer:
         """The tokenizer in a checkpoint folder; never downloads, never runs code from the folder."""
-        if not any((folder / name).is_file() for name in VOCABULARIES):
-            raise IncompatibleSource(
-                f"{folder} has no tokenizer ({', '.join(VOCABULARIES)}): copy the base's tokenizer files there"
-            )
-        from transformers import AutoTokenizer
-
+        model_type = supported_type(config)
         try:
-            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        except Exception as error:  # whatever a damaged file makes it raise
-            reason = " ".join(str(error).split())[:200]
-            raise IncompatibleSource(f"the tokenizer in {folder} does not load ({reason}): copy it again") from None
+            with checked_copy(folder, model_type) as copy, strangers_errors(), without_panic_messages():
+                tokenizer = transformers().AutoTokenizer.from_pretrained(
+                    copy, local_files_only=True, trust_remote_code=False
+                )
+                longest = int(min(tokenizer.model_max_length, MAX_TOKENS))
+        except StrangersError as error:
+            reason = str(error).replace(str(copy), str(folder))
+            raise IncompatibleSource(
+                f"the tokenizer in {folder} does not load ({reason}): copy it again, with all of its files"
+            ) from None
         positions = config.get("max_position_embeddings", config.get("n_positions"))
-        limits = [MAX_TOKENS, int(min(tokenizer.model_max_length, MAX_TOKENS))]
+        limits = [MAX_TOKENS, longest]
         if isinstance(positions, int) and positions > 0:
             limits.append(positions - 2 if config.get("model_type") in _POSITIONS_AFTER_PADDING else positions)
         padding = tokenizer.pad_token_id
         size = config.get("vocab_size")
         known = size if isinstance(size, int) else len(tokenizer)
-        return cls(tokenizer, max(1, min(limits)), known, padding if isinstance(padding, int) else 0)
+        # Padding is masked, so that any number does which the network knows.
+        padding = padding if isinstance(padding, int) and 0 <= padding < known else 0
+        return cls(tokenizer, max(1, min(limits)), known, padding)
 
     def tokens(self, texts: Sequence[str]) -> dict[str, Tensor]:
         """Token numbers and what of them is text, both (n, length), padded on the right to the longest."""
         import torch
 
-        rows = self.encode(list(texts), truncation=True, max_length=self.n_tokens)["input_ids"]
-        rows = [row or [self.padding] for row in rows]
+        rows = [
+            row or [self.padding]
+            for start in range(0, len(texts), TEXTS_AT_ONCE)
+            for row in self._rows(texts[start : start + TEXTS_AT_ONCE])
+        ]
         largest = max(max(row) for row in rows)
         if largest >= self.n_vocabulary:
             raise IncompatibleSource(
@@ -78,6 +89,18 @@ class Tokenizer:
             ids[index, : len(row)] = torch.tensor(row)
             mask[index, : len(row)] = 1
         return {"input_ids": ids, "attention_mask": mask}
+
+    def _rows(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token numbers of each text; a word that the tokenizer has no token for may show only here."""
+        try:
+            with strangers_errors(), without_panic_messages():
+                rows = self.encode(list(texts), truncation=True, max_length=self.n_tokens)["input_ids"]
+                return [[operator.index(number) for number in row[: self.n_tokens]] for row in rows]
+        except StrangersError as error:
+            lacks_unknown = "unk" in str(error).lower()
+            first = "give it an unknown token (unk_token in tokenizer.json), or " if lacks_unknown else ""
+            remedy = f"{first}copy the tokenizer that belongs to the base"
+            raise IncompatibleSource(f"the base's tokenizer cannot read a text ({error}): {remedy}") from None
 
 
 def prepared_tokens(ids: Tensor, config: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from smatter import methods
+from smatter.backbones.gate import quiet_transformers
 from smatter.cli.output import Json, check_new_file, check_page, human_size, pairs, print_table, progress_bar, say, show
 from smatter.cli.refit import recipe_to_refit, share_out, tell_loss, what_is_lost
 from smatter.errors import InvalidSettings, NotFound
@@ -205,12 +206,11 @@ def _adapted(folder: Path, support: Path, method: str, settings: Any, **options:
     library, examples = open_library(folder), read_support(support)
 
     import torch
-    from transformers.utils import logging
 
     from smatter.pipeline import adapt
 
     torch.set_num_threads(1)
-    logging.set_verbosity_error()
+    quiet_transformers()
     with progress_bar("checking files", sum(source.n_bytes for source in library.manifest.sources)) as progress:
         library.verify(progress=progress)
     with progress_bar("adapting", 1, "share") as progress:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from smatter.backbones.gate import quiet_transformers
 from smatter.cli.output import progress_bar, say, show
 from smatter.errors import InvalidSupport
 from smatter.records import Progress, printable, silent
@@ -103,12 +104,11 @@ def _opened(path: Path, folder: Path, router: Path | None) -> "tuple[Recipe, Lib
 
 def _model(recipe: "Recipe", library: "Library") -> "TaskModel":
     import torch
-    from transformers.utils import logging
 
     from smatter.live.model import open_task
 
     torch.set_num_threads(1)
-    logging.set_verbosity_error()
+    quiet_transformers()
     needed = {*recipe.mixture_in(library.manifest.digests).active_sources, library.manifest.base}
     with progress_bar("checking files", sum(library.manifest.source(name).n_bytes for name in needed)) as progress:
         library.verify(tuple(needed), progress)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from smatter.backbones.gate import quiet_transformers
 from smatter.cli.output import Json, check_new_file, check_page, print_table, progress_bar, say, show
 from smatter.cli.suite import Replace
 from smatter.settings import DeviceDtype, DeviceSetting, ProfileMethod, ProfileSettings
@@ -105,12 +106,9 @@ def _made(folder: Path | None, setting: DeviceSetting, settings: ProfileSettings
     if settings.earlier is not None:
         read_profile(settings.earlier).check_is_time()
 
-    from transformers.utils import logging
-
     from smatter.devices.make import make_profile
 
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    quiet_transformers()
     with progress_bar("measuring", 1, "share") as progress:
         return make_profile(library, setting, settings, progress)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from smatter.backbones.gate import quiet_transformers
 from smatter.cli.output import Json, pairs, progress_bar, say, show
 from smatter.cli.suite import Replace, Seed, Shifts, parse_shift_options
 from smatter.errors import InvalidSettings
@@ -116,7 +117,6 @@ def _trained(
     library = library.only(sources) if sources else library
 
     import torch
-    from transformers.utils import logging
 
     from smatter.route.store import is_router, write_router
     from smatter.train.router import train_router
@@ -125,7 +125,7 @@ def _trained(
     examples = open_suite(suite)
 
     torch.set_num_threads(1)
-    logging.set_verbosity_error()
+    quiet_transformers()
     with progress_bar("training", settings.n_steps, "steps") as progress:
         trained = train_router(library, examples, settings, progress=progress, **options)
     write_router(output, trained, replace)

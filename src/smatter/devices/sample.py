@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from smatter.backbones.gate import transformers
 from smatter.library.edit import add_source, init_library
 from smatter.library.library import Library, open_library
 
@@ -18,12 +19,12 @@ N_SOURCES = 3
 
 def sample_network() -> PreTrainedModel:
     """A ViT of 2.7 M parameters, drawn from torch's own generator."""
-    from transformers import ViTConfig, ViTModel
-
-    config = ViTConfig(
+    library = transformers()
+    config = library.ViTConfig(
         hidden_size=192, num_hidden_layers=6, num_attention_heads=3, intermediate_size=768, image_size=64, patch_size=8
     )
-    return ViTModel(config, add_pooling_layer=False)
+    network: PreTrainedModel = library.ViTModel(config, add_pooling_layer=False)
+    return network
 
 
 def make_sample_library(folder: Path) -> Library:

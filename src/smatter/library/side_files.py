@@ -40,7 +40,7 @@ def side_files(library: Library, mixture: Mixture) -> dict[str, str]:
     """
     weights = {name: sum(row[column] for row in mixture.rows) for column, name in enumerate(mixture.sources)}
     heaviest = sorted(mixture.active_sources, key=lambda name: (-weights[name], name))
-    chosen = {}
+    chosen: dict[str, str] = {}
     for group in GROUPS:
         for name in (library.manifest.base, *heaviest):
             entry = library.manifest.source(name)

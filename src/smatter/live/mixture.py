@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from smatter.backbones.images import Preprocessing
-from smatter.backbones.network import CHUNK, Inputs, Network, chunks, load_tensors
+from smatter.backbones.network import CHUNK, Inputs, Network, chunks, load_tensors, rows_at_once
 from smatter.backbones.texts import Tokenizer, prepared_tokens
 from smatter.compose.execute import Arena, as_float32, execute, ranges
 from smatter.compose.mixture import Mixture
@@ -61,7 +61,7 @@ class Resident:
         }
         self.arena = Arena(self.specs)
         with _MAKING:
-            self.network = Network(library.base.config)
+            self.network = Network(library.base.config, library.specs)
         self.compose(what or Mixture.of({library.manifest.base: 1.0}))
         load_tensors(self.network.model, self.arena.tensors())
         for parameter in self.network.model.parameters():  # frequencies and the like stay as exact as they are
@@ -128,6 +128,13 @@ class Resident:
             if not isinstance(preprocessor, dict):
                 raise UnsafeFile(f"{folder / PREPROCESSOR} is not a JSON object; copy it again")
         return Preprocessing.of(self.network.config, preprocessor)
+
+    @property
+    def n_at_once(self) -> int:
+        """How many inputs to prepare at a time, so that memory stays bounded."""
+        if not self.network.takes_images:
+            return CHUNK
+        return rows_at_once(self.preprocessing.height, self.preprocessing.width)
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
@@ -228,7 +235,8 @@ class LiveMixture(Resident):
             read = self.read(objective).requires_grad_()
             loss = objective.losses(read).mean()
             (slopes,) = torch.autograd.grad(loss, read)
-            for part, slope in zip(parts, slopes.split(CHUNK), strict=True):
+            sizes = [len(next(iter(part.values()))) for part in parts]
+            for part, slope in zip(parts, slopes.split(sizes), strict=True):
                 objective.read(self.network, part).backward(slope)
         return float(loss.detach())
 

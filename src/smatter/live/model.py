@@ -11,7 +11,7 @@ from torch import Tensor
 
 from smatter.backbones.classifier import Classifier
 from smatter.backbones.heads import Head
-from smatter.backbones.network import CHUNK, Inputs
+from smatter.backbones.network import Inputs, rows_at_once
 from smatter.compose.recipe import Recipe
 from smatter.errors import InvalidSupport
 from smatter.library.banks import router_bank
@@ -50,6 +50,11 @@ class TaskModel:
         """Whether it takes pictures; else it takes texts."""
         return self._resident.network.takes_images
 
+    @property
+    def n_at_once(self) -> int:
+        """How many inputs are prepared and predicted at a time."""
+        return self._resident.n_at_once
+
     def predict(self, inputs: Sequence[Any] | Tensor) -> Predictions:
         """Name the class of each input: pictures (or their paths), texts, or a prepared tensor."""
         if isinstance(inputs, str):
@@ -60,7 +65,10 @@ class TaskModel:
         if kind == "texts" and self.takes_images and not isinstance(values, Tensor):
             values, kind = tuple(Path(path) for path in values), "images"  # what else could a text be here
         check_inputs(values, kind)
-        parts = (values[start : start + CHUNK] for start in range(0, len(values), CHUNK))
+        size = self.n_at_once
+        if isinstance(values, Tensor) and kind == "images":
+            size = rows_at_once(values.shape[2], values.shape[3])
+        parts = (values[start : start + size] for start in range(0, len(values), size))
         return Predictions.of(torch.cat([self.logits(self._resident.prepare(part, kind)) for part in parts]), self.head)
 
     def pixels(self, picture: Path) -> Tensor:

@@ -8,7 +8,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from smatter.backbones.network import CHUNK
 from smatter.errors import InvalidSupport, NotFound
 from smatter.live.model import TaskModel
 from smatter.live.predictions import Prediction
@@ -36,7 +35,7 @@ def predict_stream(model: TaskModel, inputs: Iterable[Input]) -> Iterator[tuple[
     Where all can be read, predictions have the bits that `model.predict` gives for a list of the inputs.
     """
     waiting = iter(inputs)
-    while chunk := tuple(islice(waiting, CHUNK)):
+    while chunk := tuple(islice(waiting, model.n_at_once)):
         yield _answers(model, chunk)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,8 +51,7 @@ class Task:
             inputs = inputs.float() if support.kind == "images" else inputs.long()
         elif support.kind == "images":
             inputs = live.prepare(inputs, "images")["pixel_values"]
-        rows = inputs if not isinstance(inputs, Tensor) else [row.numpy().tobytes() for row in inputs]
-        digests = [hashlib.sha256(row if isinstance(row, bytes) else row.encode()).hexdigest() for row in rows]
+        digests = [hashlib.sha256(_contents(row)).hexdigest() for row in inputs]
         members: dict[int, list[str]] = {}
         for digest, label in zip(digests, support.labels, strict=True):
             members.setdefault(label, []).append(digest)
@@ -75,6 +75,11 @@ class Task:
     def can_hold_out(self) -> bool:
         """Whether some class has an example to spare, so that a fit can be judged by what it has not seen."""
         return int(torch.bincount(self.objective.classes).max()) > 1
+
+
+def _contents(row: Tensor | str) -> Any:
+    """What is hashed of a text, or of a prepared row, which is not copied."""
+    return row.encode() if isinstance(row, str) else row.contiguous().numpy()
 
 
 def leave_one_out(

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from smatter.backbones.network import CHUNK, Inputs, chunks
+from smatter.backbones.network import Inputs, chunks
 from smatter.compose.mixture import Mixture
 from smatter.errors import InvalidResidual
 from smatter.live.mixture import Resident
@@ -49,11 +49,12 @@ class Base:
 
     def features(self, inputs: Inputs, segments: Sequence[tuple[int, int, Deltas]]) -> Tensor:
         """Features of rows, (n, d), of which some segments belong to tasks; in bounded memory."""
-        parts = []
-        for number, part in enumerate(chunks(inputs)):
-            begin = number * CHUNK
-            inside = [(max(start - begin, 0), min(stop - begin, CHUNK), task) for start, stop, task in segments]
+        parts, begin = [], 0
+        for part in chunks(inputs):
+            n_rows = len(next(iter(part.values())))
+            inside = [(max(start - begin, 0), min(stop - begin, n_rows), task) for start, stop, task in segments]
             parts.append(self._features(part, [each for each in inside if each[0] < each[1]]))
+            begin += n_rows
         return torch.cat(parts)
 
     def _features(self, inputs: Inputs, segments: Sequence[tuple[int, int, Deltas]]) -> Tensor:

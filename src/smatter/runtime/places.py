@@ -18,6 +18,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from smatter.backbones.gate import transformers
 from smatter.live.mixture import Resident
 
 Kind = Literal["linear", "leaf", "scale", "added"]
@@ -58,8 +59,7 @@ def find_places(resident: Resident) -> dict[str, Place]:
 
     A forward pass is watched: a module counts if it is called once, with the rows of the batch side by side.
     """
-    from transformers.pytorch_utils import Conv1D
-
+    transposed = transformers("pytorch_utils").Conv1D
     model = resident.network.model
     n_owners = Counter(p.data_ptr() for each in model.modules() for p in each._parameters.values() if p is not None)
     owners: dict[nn.Module, dict[str, str]] = {}
@@ -68,9 +68,9 @@ def find_places(resident: Resident) -> dict[str, Place]:
             owners.setdefault(module, {})[name] = disk
     linear, others = [], []
     for module, names in owners.items():
-        if type(module) in (nn.Linear, Conv1D):  # others may do more with their weights
+        if type(module) in (nn.Linear, transposed):  # others may do more with their weights
             ordered = dict(sorted(names.items(), reverse=True))  # the weight, then the bias
-            linear.append(Place("linear", module, ordered, isinstance(module, Conv1D)))
+            linear.append(Place("linear", module, ordered, isinstance(module, transposed)))
         elif not list(module.children()):
             others.append(Place("leaf", module, names))
         else:
