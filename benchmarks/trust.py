@@ -5,19 +5,33 @@ checkpoints that must not be mixed, and what all the care costs beside the code 
 """
 
 import argparse
-import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from common import machine, show, write_result
 from trust_hostile import hostile
-from trust_world import MEMORY
+from trust_kills import kills
+from trust_neighbours import neighbours
+from trust_overhead import overhead
+from trust_world import MEMORY, Server, Stand, build_world, warm_commands
 
-Section = Callable[[Path, bool], dict[str, Any]]
-SECTIONS: dict[str, Section] = {"hostile": hostile}
+
+
+def pairs(stand: Stand) -> dict[str, Any]:
+    """What `library check` says of pairs of checkpoints, where that table is there."""
+    if find_spec("trust_pairs") is None:
+        return {"figures": {}, "tables": {}}
+    found: dict[str, Any] = import_module("trust_pairs").pairs(stand.quick)
+    return found
+
+
+Section = Callable[[Stand], dict[str, Any]]
+SECTIONS: dict[str, Section] = {"hostile": hostile, "kills": kills, "neighbours": neighbours, "pairs": pairs, "overhead": overhead}
 SHOWN = 40
 
 
@@ -30,18 +44,16 @@ def main() -> None:
     begin = time.perf_counter()
     figures: dict[str, float] = {}
     tables: dict[str, Any] = {}
-    for name, section in SECTIONS.items():
-        if arguments.only not in (None, name):
-            continue
-        scratch = Path(tempfile.mkdtemp(prefix="smatter-trust-", dir=MEMORY if MEMORY.is_dir() else None))
-        extra = {"only": arguments.cases} if name == "hostile" else {}
-        started = time.perf_counter()
-        try:
-            found = section(scratch, arguments.quick, **extra)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-        figures |= found["figures"] | {f"seconds_of_{name}": time.perf_counter() - started}
-        tables |= found["tables"]
+    with tempfile.TemporaryDirectory(prefix="smatter-trust-", dir=MEMORY if MEMORY.is_dir() else None) as name:
+        template = build_world(Path(name) / "template")
+        stand = Stand(Path(name), template, Server(warm_commands(template)), arguments.quick, arguments.cases)
+        for title, section in SECTIONS.items():
+            if arguments.only in (None, title):
+                started = time.perf_counter()
+                found = section(stand)
+                figures |= found["figures"] | {f"seconds_of_{title}": time.perf_counter() - started}
+                tables |= found["tables"]
+        stand.server.close()
     for title, rows in tables.items():
         if rows and len({tuple(row) for row in rows}) == 1:
             show(title, rows[:SHOWN])

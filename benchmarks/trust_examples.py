@@ -161,7 +161,7 @@ def name_cases(template: World) -> list[Case]:
     cases = []
     names = {"escape": "a\x1b[2Jb", "line": "a\nb", "bell": "a\x07", "right to left": "a\u202eb", "not utf-8": "caf\udce9",
              "csi": "a\x9b31mb", "dash": "-rf", "dots": "...", "long": "n" * 250, "space": " ", "quote": "a'\"b",
-             "percent": "%s%n", "markup": "[bold red]x[/]", "case": "BASE"}  # fmt: skip
+             "percent": "%s%n", "markup": "[bold red]x", "case": "BASE"}  # fmt: skip
 
     def source(world: World, name: str) -> Sequence[Words]:
         world.candidate.rename(world.home / name)

@@ -2,8 +2,8 @@
 
 import os
 import re
-import shutil
 import signal
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ from trust_files import (
     training_cases,
 )
 from trust_models import config_cases, preprocessor_cases, tokenizer_cases
-from trust_world import Server, World, build_world, n_bytes, state, warm_commands
+from trust_world import Stand, World, n_bytes, state
 
 CPU_SECONDS = 20
 MEGABYTES_BEYOND_FILES = 300
@@ -39,8 +39,8 @@ OWN = re.compile(
 """What commands that succeed may change without being told a place."""
 
 MAKERS: tuple[Callable[[World], list[Case]], ...] = (
-    config_cases, tokenizer_cases, preprocessor_cases, library_cases, recipe_cases, router_cases, profile_cases,
-    cache_cases, suite_cases, training_cases, table_cases, picture_cases, name_cases, place_cases, request_cases,
+    name_cases, place_cases, request_cases, table_cases, picture_cases, training_cases, library_cases, recipe_cases,
+    router_cases, profile_cases, cache_cases, suite_cases, preprocessor_cases, tokenizer_cases, config_cases,
 )  # fmt: skip
 FAULTS = (
     "tracebacks", "internal_errors", "hangs", "over_memory", "files_lost", "sockets_opened", "programs_started",
@@ -48,42 +48,37 @@ FAULTS = (
 )  # fmt: skip
 
 
-def hostile(scratch: Path, quick: bool, only: str = "") -> dict[str, Any]:
+def hostile(stand: Stand) -> dict[str, Any]:
     """Run every case; figures and tables of what went wrong."""
-    template = build_world(scratch / "template")
-    cases = [case for make in MAKERS for case in make(template)]
-    shelf = _shelf(scratch / "shelf")
-    cases += _shelf_cases()
-    if only:
-        cases = [case for case in cases if only in f"{case.family}: {case.name}"]
-    if quick:
+    cases = [*_shelf_cases(), *(case for make in MAKERS for case in make(stand.template))]
+    shelf = _shelf(stand.scratch / "shelf")
+    cases = [case for case in cases if stand.cases in f"{case.family}: {case.name}"]
+    if stand.quick:
         cases = cases[:: max(1, len(cases) // 150)]
-    server = Server(warm_commands(template))
     rows: Rows = []
     faulty: Rows = []
     with stage("hostile inputs", len(cases)) as tick:
         for case in cases:
-            row = run_case(server, case, shelf if case.family.startswith("shelf") else template.home, scratch / "home")
+            row = run_case(stand, case, shelf if case.family.startswith("shelf") else None)
             rows.append(row)
             if any(row[fault] for fault in FAULTS):
                 faulty.append({key: value for key, value in row.items() if value})
+                print(faulty[-1], file=sys.stderr)
             tick()
-    server.close()
     return {"figures": _figures(rows), "tables": {"hostile_families": _families(rows), "hostile_faults": faulty}}
 
 
-def run_case(server: Server, case: Case, template: Path, home: Path) -> dict[str, Any]:
+def run_case(stand: Stand, case: Case, template: Path | None) -> dict[str, Any]:
     """Lay a case out in a fresh copy of the template, run its commands, and judge what they did."""
-    _clear(home)
-    shutil.copytree(template, home, symlinks=True)
-    commands = [list(map(_word, words)) for words in case.lay_out(World(home))]
+    home = stand.home
+    commands = [list(map(_word, words)) for words in case.lay_out(stand.fresh(template))]
     size = n_bytes(home)
     row: dict[str, Any] = {"family": case.family, "case": case.name} | dict.fromkeys(FAULTS, 0)
     row |= {"commands": 0, "megabytes": 0.0, "seconds": 0.0, "allowed_megabytes": 3 * size / 1e6 + MEGABYTES_BEYOND_FILES}
     codes = []
     for words in commands:
         before = state(home)
-        done = server.run(words, home, cpu=CPU_SECONDS, bytes=STOPPED_AT)
+        done = stand.server.run(words, home, cpu=CPU_SECONDS, bytes=STOPPED_AT)
         judge(row, words, done, case)
         compare(row, words, before, state(home), done["code"])
         codes.append(done["code"])
@@ -96,14 +91,6 @@ def run_case(server: Server, case: Case, template: Path, home: Path) -> dict[str
 
 def _word(word: object) -> str:
     return os.fspath(word) if isinstance(word, Path) else str(word)
-
-
-def _clear(home: Path) -> None:
-    if home.exists():
-        for path in [home, *home.rglob("*")]:
-            if path.is_dir() and not path.is_symlink():
-                path.chmod(0o700)
-        shutil.rmtree(home)
 
 
 def judge(row: dict[str, Any], words: Sequence[str], done: dict[str, Any], case: Case) -> None:

@@ -31,7 +31,7 @@ class Child:
     """A command that is running.
 
     Args:
-        job: `words`, the command line; `folder` to run in; `cpu`, seconds of processor time that it may take; `bytes`
+        job: `words`, the command line; `then`, further ones to run after it; `folder` to run in; `cpu`, seconds of processor time that it may take; `bytes`
             of memory at which it is stopped; `signal` to send, `after` seconds or before the disk call number `at`;
             `slow`, seconds to sleep at every disk call; `count`, whether disk calls are counted; `input` for stdin.
     """
@@ -142,14 +142,16 @@ def run(job: dict[str, Any], files: dict[str, BinaryIO]) -> int:
         hook(job, tell)
     from smatter.cli.main import run_program
 
-    sys.argv = ["smatter", *job["words"]]
     gc.enable()
-    try:
-        run_program()
-    except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    code = 0
+    for words in (job["words"], *job.get("then", [])):
+        sys.argv = ["smatter", *words]
+        try:
+            run_program()
+        except SystemExit as ended:
+            code = max(code, ended.code if isinstance(ended.code, int) else int(ended.code is not None))
+        sys.stdout.flush()
+        sys.stderr.flush()
     return code
 
 

@@ -224,3 +224,35 @@ def warm_commands(world: World) -> list[list[str]]:
         ["suite", "task", str(world.suite), "--split", "all"],
         ["methods"],
     ]
+
+
+@dataclass(frozen=True)
+class Stand:
+    """What the sections share.
+
+    Args:
+        scratch: a folder for everything.
+        template: a user's folder to copy.
+        server: runs commands.
+        quick: whether a few of everything will do.
+        cases: hostile cases whose family and name hold this text.
+    """
+
+    scratch: Path
+    template: World
+    server: Server
+    quick: bool
+    cases: str = ""
+
+    @property
+    def home(self) -> Path:
+        """Where the copy lies that commands work on."""
+        return self.scratch / "home"
+
+    def fresh(self, template: Path | None = None) -> World:
+        """Put the copy back as the template is, or make it one of another."""
+        for folder, _, _ in os.walk(self.home):
+            Path(folder).chmod(0o700)
+        shutil.rmtree(self.home, ignore_errors=True)
+        shutil.copytree(template or self.template.home, self.home, symlinks=True)
+        return World(self.home)
