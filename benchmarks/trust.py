@@ -21,7 +21,6 @@ from trust_overhead import overhead
 from trust_world import MEMORY, Server, Stand, build_world, warm_commands
 
 
-
 def pairs(stand: Stand) -> dict[str, Any]:
     """What `library check` says of pairs of checkpoints, where that table is there."""
     if find_spec("trust_pairs") is None:
@@ -31,7 +30,13 @@ def pairs(stand: Stand) -> dict[str, Any]:
 
 
 Section = Callable[[Stand], dict[str, Any]]
-SECTIONS: dict[str, Section] = {"hostile": hostile, "kills": kills, "neighbours": neighbours, "pairs": pairs, "overhead": overhead}
+SECTIONS: dict[str, Section] = {
+    "hostile": hostile,
+    "kills": kills,
+    "neighbours": neighbours,
+    "pairs": pairs,
+    "overhead": overhead,
+}
 SHOWN = 40
 
 

@@ -1,20 +1,20 @@
-"""Hostile examples and requests: tables, pictures, names, places to write, options, merges."""
+"""Hostile examples: tables of texts, and pictures."""
 
 import io
 import json
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-from trust_cases import CONTROL, ODD, Case, Words, json_cases, mutations, save
+from trust_cases import CONTROL, Case, Words
 from trust_world import World
 
 ROW = "filler1 law0a,law-0\nfiller2 law1a,law-1\n"
 TABLES: dict[str, bytes] = {
-    "empty": b"", "header only": b"text,label\n", "no label": b"text\na\n", "twice a column": b"text,text,label\na,b,c\n",
+    "empty": b"", "header only": b"text,label\n", "no label": b"text\na\n",
+    "twice a column": b"text,text,label\na,b,c\n",
     "nul": f"text,label\na\0b,law-0\n{ROW}".encode(), "not utf-8": b"text,label\n\xff\xfe,a\nb,c\n",
     "utf-16": ("text,label\n" + ROW).encode("utf-16"), "bom": b"\xef\xbb\xbf" + f"text,label\n{ROW}".encode(),
     "quotes without end": b'text,label\n"abc,law\n' + b"x\n" * 10**5,
@@ -28,17 +28,22 @@ TABLES: dict[str, bytes] = {
     "combining": ("text,label\n" + "e" + "\u0301" * 50_000 + ",a\nb,b\n").encode(),
     "carriage returns": b"text,label\rfiller1,a\rfiller2,b\r", "semicolons": b"text;label\na;b\n",
     "formula": b'text,label\n"=cmd|calc",=1+1\nb,@x\n', "blank lines": b"text,label\n\n\n\na,b\n\nc,d\n",
-    "numbers": b"text,label\n1,1\n2,2\n", "same text": b"text,label\nfiller1,a\nfiller1,b\n", "tabs": b"text\tlabel\na\tb\n",
+    "numbers": b"text,label\n1,1\n2,2\n", "same text": b"text,label\nfiller1,a\nfiller1,b\n",
+    "tabs": b"text\tlabel\na\tb\n",
 }  # fmt: skip
 LINES: dict[str, bytes] = {
-    "empty": b"", "blank": b"\n\n\n", "list": b"[1,2]\n", "cut": b'{"text": "a", "lab', "nan": b'{"text": NaN, "label": 1}\n',
+    "empty": b"", "blank": b"\n\n\n", "list": b"[1,2]\n", "cut": b'{"text": "a", "lab',
+        "nan": b'{"text": NaN, "label": 1}\n',
     "numbers": b'{"text": 1, "label": 2}\n{"text": 3, "label": 4}\n', "nested": b'{"text": {"a": 1}, "label": []}\n',
-    "twice": b'{"text": "a", "text": "b", "label": "c"}\n', "deep": b'{"text": ' + b"[" * 50_000 + b"]" * 50_000 + b"}\n",
+    "twice": b'{"text": "a", "text": "b", "label": "c"}\n',
+    "deep": b'{"text": ' + b"[" * 50_000 + b"]" * 50_000 + b"}\n",
     "surrogate": b'{"text": "\\ud800", "label": "a"}\n{"text": "b", "label": "\\udfff"}\n',
-    "huge line": b'{"text": "' + b"x" * 5_000_000 + b'", "label": "a"}\n', "huge number": b'{"text": ' + b"9" * 100_000 + b"}\n",
+    "huge line": b'{"text": "' + b"x" * 5_000_000 + b'", "label": "a"}\n',
+    "huge number": b'{"text": ' + b"9" * 100_000 + b"}\n",
     "nul": b'{"text": "a\\u0000b", "label": "a"}\n{"text": "b", "label": "b\\u0000"}\n',
     "control": json.dumps({"text": CONTROL, "label": CONTROL}).encode() + b'\n{"text": "b", "label": "b"}\n',
-    "not utf-8": b'{"text": "\xff", "label": "a"}\n', "many keys": json.dumps({f"k{n}": n for n in range(50_000)}).encode(),
+    "not utf-8": b'{"text": "\xff", "label": "a"}\n',
+    "many keys": json.dumps({f"k{n}": n for n in range(50_000)}).encode(),
     "null": b'{"text": null, "label": null}\n', "array file": b'[{"text": "a", "label": "b"}]',
     "proto": b'{"__class__": "x", "text": "a", "label": "b"}\n{"text": "c", "label": "d"}\n',
 }  # fmt: skip
@@ -53,7 +58,9 @@ def table_cases(template: World) -> list[Case]:
             def lay_out(world: World, suffix: str = suffix, content: bytes = content) -> Sequence[Words]:
                 path = world.home / f"given.{suffix}"
                 path.write_bytes(content)
-                return [["adapt", world.texts, path, "-o", world.home / "r.safetensors", "--report", world.home / "p.html"]]
+                return [
+                    ["adapt", world.texts, path, "-o", world.home / "r.safetensors", "--report", world.home / "p.html"]
+                ]
 
             def as_inputs(world: World, suffix: str = suffix, content: bytes = content) -> Sequence[Words]:
                 path = world.home / f"given.{suffix}"
@@ -70,7 +77,13 @@ def table_cases(template: World) -> list[Case]:
                 Case("table", f"{suffix}, {name}, to predict", as_inputs, codes=(0, 1, 2)),
                 Case("table", f"{suffix}, {name}, a suite", as_suite),
             ]
-    for name, text in {"control": CONTROL, "nul": "a\0b\n", "long": "x" * 10**6, "blank": "\n\n", "half": "\udcff\n"}.items():
+    for name, text in {
+        "control": CONTROL,
+        "nul": "a\0b\n",
+        "long": "x" * 10**6,
+        "blank": "\n\n",
+        "half": "\udcff\n",
+    }.items():
 
         def lines(world: World, text: str = text) -> Sequence[Words]:
             (world.home / "given.txt").write_bytes(text.encode(errors="surrogateescape"))
@@ -117,11 +130,13 @@ def _pictures() -> dict[str, bytes]:
         "palette without one": png(8, 8, zlib.compress(bytes(72)), colour=3),
         "cut jpeg": jpeg[: len(jpeg) // 2], "jpeg header": jpeg[:20], "cut png": sound[: len(sound) // 2],
         "zip": zipped(), "zip behind a png": sound + zipped(), "text": b"hello", "empty": b"", "gif": saved("GIF"),
-        "tiff": saved("TIFF"), "ppm": b"P6 99999 99999 255\n", "eps": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n",
+        "tiff": saved("TIFF"), "ppm": b"P6 99999 99999 255\n",
+        "eps": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n",
         "svg": b"<svg xmlns='http://www.w3.org/2000/svg'><image href='file:///etc/passwd'/></svg>",
         "webp": saved("WEBP"), "cut webp": saved("WEBP")[:60], "bmp": saved("BMP"), "cut bmp": saved("BMP")[:80],
         "bmp of a negative side": saved("BMP")[:18] + b"\xff\xff\xff\xff" + saved("BMP")[22:],
-        "icc garbage": saved("PNG", icc_profile=b"x" * 1000), "exif garbage": saved("JPEG", exif=b"Exif\0\0" + b"\xff" * 99),
+        "icc garbage": saved("PNG", icc_profile=b"x" * 1000), "exif garbage": saved("JPEG",
+            exif=b"Exif\0\0" + b"\xff" * 99),
         "one pixel": png(1, 1, zlib.compress(bytes(4))), "long": png(30_000, 1, zlib.compress(bytes(90_001))),
     }  # fmt: skip
 
@@ -153,197 +168,3 @@ def picture_cases(template: World) -> list[Case]:
             Case("picture", f"{name}, a suite", suite),
         ]
     return cases
-
-
-def name_cases(template: World) -> list[Case]:
-    """Names that a terminal would obey; none of it may reach one."""
-    del template
-    cases = []
-    names = {"escape": "a\x1b[2Jb", "line": "a\nb", "bell": "a\x07", "right to left": "a\u202eb", "not utf-8": "caf\udce9",
-             "csi": "a\x9b31mb", "dash": "-rf", "dots": "...", "long": "n" * 250, "space": " ", "quote": "a'\"b",
-             "percent": "%s%n", "markup": "[bold red]x", "case": "BASE"}  # fmt: skip
-
-    def source(world: World, name: str) -> Sequence[Words]:
-        world.candidate.rename(world.home / name)
-        add: Words = ["library", "add", world.texts, "--", world.home / name]
-        return [add, ["library", "list", world.texts], ["library", "check", world.texts]]
-
-    def option(world: World, name: str) -> Sequence[Words]:
-        add: Words = ["library", "add", world.texts, world.candidate, f"--name={name}"]
-        return [add, ["library", "list", world.texts], ["library", "list", world.texts, "--json"]]
-
-    def classes(world: World, name: str) -> Sequence[Words]:
-        (world.examples / "a").rename(world.examples / name)
-        recipe = world.home / "r.safetensors"
-        predict: Words = ["predict", recipe, world.examples, "--library", world.pictures]
-        return [
-            world.adapt_pictures("-o", str(recipe), "--report", str(world.home / "p.html"), "--diagnostics"),
-            predict, [*predict, "--json"],
-        ]  # fmt: skip
-
-    def picture(world: World, name: str) -> Sequence[Words]:
-        (world.examples / "a" / "0.png").rename(world.examples / "a" / f"{name}.png")
-        (world.examples / "a" / f"{name}2.png").write_bytes(b"no picture")
-        words: Words = ["predict", world.picture_recipe, world.examples, "--library", world.pictures, "--router"]
-        return [[*words, world.router], [*words, world.router, "--json"]]
-
-    def domains(world: World, name: str) -> Sequence[Words]:
-        (world.home / "tree" / name).mkdir(parents=True)
-        world.examples.rename(world.home / "tree" / name / "x")
-        return [["suite", "show", world.home / "tree"], ["suite", "build", world.home / "tree", "-o", world.out]]
-
-    def output(world: World, name: str) -> Sequence[Words]:
-        place = f"{world.home}/{name}"
-        return [[*world.compose(), "-o", place], [*world.adapt(), "-o", f"{place}.safetensors"],
-                ["compose", world.texts, "--recipe", f"{place}.safetensors"], [*world.predict(), "-o", f"{place}.csv"]]  # fmt: skip
-
-    def library(world: World, name: str) -> Sequence[Words]:
-        world.texts.rename(world.home / name)
-        folder = str(world.home / name)
-        return [["library", "list", folder], ["library", "check", folder],
-                ["compose", folder, "--weights", "base=1", "-o", world.out]]  # fmt: skip
-
-    def asked(world: World, name: str) -> Sequence[Words]:
-        return [["compose", world.texts, "--weights", f"{name}=1"]]
-
-    makers = (source, option, classes, picture, domains, output, library, asked)
-    for maker in makers:
-        for what, name in names.items():
-            codes = (0, 1, 2) if maker in (picture, classes) else (0, 2)
-            cases.append(
-                Case("name", f"{maker.__name__}, {what}", lambda world, maker=maker, name=name: maker(world, name), codes=codes)
-            )
-    return cases
-
-
-def place_cases(template: World) -> list[Case]:
-    """Results that would land on something of the user's."""
-    del template
-    places = ("notes.txt", "taken", "link", "texts", "texts/library.json", "texts/sources", "texts/sources/keep",
-              "texts/checkpoints/law", "texts/checkpoints/law/model.safetensors", "outside", "router", "suite", "cache",
-              "recipe.safetensors", "examples", "examples.csv", "nowhere/out", "notes.txt/out", "export", "profile.json",
-              "list.json", "", ".", "..")  # fmt: skip
-    writers: dict[str, Callable[[World, Path], Words]] = {
-        "folder": lambda world, place: [*world.compose(), "-o", place],
-        "recipe": lambda world, place: [*world.compose("--as", "recipe"), "-o", place],
-        "merge": lambda world, place: [*world.compose("--as", "mergekit"), "-o", place],
-        "adapt": lambda world, place: [*world.adapt(), "-o", place],
-        "report": lambda world, place: [*world.adapt(), "--report", place],
-        "predict": lambda world, place: [*world.predict(), "-o", place],
-        "task": lambda world, place: ["suite", "task", world.suite, "--split", "all", "-o", place],
-        "build": lambda world, place: ["suite", "build", world.examples, "-o", place],
-        "freeze": lambda world, place: ["suite", "freeze", world.suite, "--split", "all", "--tasks", "2", "-o", place],
-        "profile": lambda world, place: ["profile", world.pictures, "--method", "bytes", "-o", place],
-        "init": lambda world, place: ["library", "init", place, world.candidate],
-    }
-    cases = []
-    for what, words in writers.items():
-        for place in places:
-            for replace in (False, True):
-                if replace and what in ("predict", "init", "recipe", "merge"):
-                    continue
-
-                def lay_out(world: World, words: Any = words, place: str = place, replace: bool = replace) -> Sequence[Words]:
-                    return [[*words(world, world.home / place if place not in ("", ".", "..") else place),
-                             *(["--replace"] if replace else [])]]  # fmt: skip
-
-                cases.append(Case("place", f"{what} to {place!r}{' --replace' * replace}", lay_out))
-    for form in ("whole", "delta", "int8"):
-        for where in ("texts/sources/new", "texts/sources/keep", "texts/checkpoints/law", "texts", "link", "texts/linked"):
-
-            def adding(world: World, form: str = form, where: str = where) -> Sequence[Words]:
-                folder = world.home / where
-                if not folder.exists():
-                    import shutil
-
-                    shutil.copytree(world.candidate, folder)
-                add: Words = ["library", "add", world.texts, folder, "--name", "new", "--store", form]
-                return [add, ["library", "remove", world.texts, "new"]]
-
-            cases.append(Case("place", f"add {where} as {form}", adding))
-    for where in ("texts", "texts/sources", ".", "cache", "trained.work"):
-
-        def locked(world: World, where: str = where) -> Sequence[Words]:
-            (world.home / where).chmod(0o500)
-            add: Words = ["library", "add", world.texts, world.candidate, "--name", "n", "--store", "delta"]
-            return [add, world.adapt("--cache", str(world.cache)), [*world.compose(), "-o", world.out]]
-
-        cases.append(Case("place", f"{where} is read-only", locked))
-    return cases
-
-
-def request_cases(template: World) -> list[Case]:
-    cases = []
-
-    def ask(family: str, name: str, words: Callable[[World], Words]) -> None:
-        cases.append(Case(family, name, lambda world: [words(world)]))
-
-    for text in ("", "=", "base", "base=", "base=x", "base=nan", "base=inf", "base=1e400", "base=-1,law=2", "base=.5,base=.5",
-                 "base=.1", "x=1", "base=1,,", "base=0,law=0", "base=1e-320,law=1", "a" * 10**5, "base=" + "9" * 5000,
-                 CONTROL, "weights.json/", "/dev/null", ".json"):  # fmt: skip
-        ask("weights", f"{text[:30]!r}", lambda world, text=text: ["compose", world.texts, f"--weights={text}"])
-    cases += json_cases(
-        "weights", "weights.json", 12, lambda world: [[["compose", world.texts, "--weights", world.weights]]], template
-    )
-    for odd in ODD:
-
-        def weighing(world: World, odd: Any = odd) -> Sequence[Words]:
-            save(world.weights, odd)
-            return [["compose", world.texts, "--weights", world.weights]]
-
-        cases.append(Case("weights", f"all is {str(odd)[:20]!r}", weighing))
-    for pattern in ("(", "(a+)+$", "((((((((((.*)*)*)*)*)*)*)*)*)*)", "(.*)(.*)", "", "x", "(?P<a>.*)", "(.*)" * 2, "(" * 500,
-                    "(\\w+\\s?)*!", "([a-z.0-9]+)+!", "(?:(a|a)*)*b(c)", f"({'x?' * 40}{'x' * 40})"):  # fmt: skip
-        words: Callable[[World], Words] = lambda world, pattern=pattern: [  # noqa: E731
-            "library", "init", world.home / "new", _unknown(world), f"--modules={pattern}",
-        ]  # fmt: skip
-        ask("pattern", f"modules {pattern[:30]!r}", words)
-    for pattern in ("*", "", "[", "[!", "*a*a*a*a*a*a*a*a*a*a*a*b", "?" * 2000, "*" * 3000, "{a,b}", "**/x", CONTROL, "\\"):
-        exclude: Callable[[World], Words] = lambda world, pattern=pattern: [  # noqa: E731
-            "library", "init", world.home / "new", world.candidate, f"--exclude={pattern}",
-        ]  # fmt: skip
-        ask("pattern", f"exclude {pattern[:30]!r}", exclude)
-    for setting in ("", "=", "x=1", "n_steps=-1", "n_steps=1e9", "n_steps=x", "temperature=nan", "temperature=1e-320",
-                    "temperature=0", "max_sources=0", "max_sources=99999999999999999999", "router=x", CONTROL):  # fmt: skip
-        for method in ("evidence", "solver", "greedy_soup", "router", "private", "task_arithmetic"):
-            ask("setting", f"{method} {setting[:20]!r}",
-                lambda world, method=method, setting=setting: world.adapt("--method", method, f"--set={setting}"))  # fmt: skip
-    for shift in ("", ":", "worn:", "worn:severity=99", "worn:severity=nan", "x", "worn:target=x", f"worn:{CONTROL}", "a=b:c"):
-        ask("setting", f"shift {shift[:20]!r}",
-            lambda world, shift=shift: ["suite", "task", world.suite, "--split", "all", f"--shift={shift}"])  # fmt: skip
-    for flag, value in (("--way", "5-1"), ("--way", "0"), ("--way", "9" * 50), ("--shot", "a-b"), ("--domains", "-"),
-                        ("--ood-fraction", "nan"), ("--ood-fraction", "2"), ("--index", "9" * 30), ("--query", "10000000"),
-                        ("--shot", "1-100000000"), ("--domain", CONTROL), ("--size", "100000")):  # fmt: skip
-        ask("setting", f"task {flag} {value[:12]!r}",
-            lambda world, flag=flag, value=value: ["suite", "task", world.suite, "--split", "all", flag, value])  # fmt: skip
-    sound = json.dumps({"merge_method": "linear", "models": [{"model": "base", "parameters": {"weight": 1}}]})
-    merges = {"sexagesimal": sound.replace(": 1}", ": 190:20:30}"), "huge integer": sound.replace(": 1}", ": " + "9" * 20_000 + "}"),
-              "octal": sound.replace(": 1}", ": 0o777777777777}"), "binary": sound.replace(": 1}", ": !!binary aGVsbG8=}"),
-              "object": "!!python/object/apply:os.system ['touch code-was-run']", "merge keys": "<<: [&a {<<: *a}]\n" + sound,
-              "laughs": "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(f"{c}: &{c} [{','.join(['*' + p] * 9)}]\n"
-                        for p, c in zip("abcdefghij", "bcdefghijk", strict=True)) + "merge_method: *k\n",
-              "control": sound.replace("base", CONTROL.replace("\n", "").encode("unicode_escape").decode()),
-              "timestamp": sound.replace(": 1}", ": 2001-99-99}"), "set": sound.replace("[{", "!!set {? {").replace("}]", "}}"),
-              "two documents": sound + "\n---\n" + sound, "tabs": "\t\t" + sound, "tag": "%TAG ! tag:x,2000:\n---\n" + sound}  # fmt: skip
-    for name, text in merges.items():
-
-        def merging(world: World, text: str = text) -> Sequence[Words]:
-            (world.home / "merge.yaml").write_text(text)
-            return [["compose", world.texts, "--recipe", world.home / "merge.yaml", "-o", world.out]]
-
-        cases.append(Case("merge", name, merging))
-    for name, document in mutations(json.loads(sound), 25, seed=11):
-
-        def merging_json(world: World, document: Any = document) -> Sequence[Words]:
-            save(world.home / "merge.yaml", document)
-            return [["compose", world.texts, "--recipe", world.home / "merge.yaml"]]
-
-        cases.append(Case("merge", name, merging_json))
-    return cases
-
-
-def _unknown(world: World) -> Path:
-    """A network whose modules are not known, with long names."""
-    path = world.candidate / "config.json"
-    save(path, json.loads(path.read_text()) | {"model_type": "unheard-of"})
-    return world.candidate

@@ -1,4 +1,4 @@
-"""Hostile files of Smatter's own kinds: manifests, recipes, banks, routers, profiles, caches, suites, lists, training."""
+"""Hostile files of Smatter's own kinds: manifests, recipes, routers, profiles, caches, suites, lists, trainings."""
 
 import hashlib
 import io
@@ -33,14 +33,19 @@ def library_cases(template: World) -> list[Case]:
 
     cases = json_cases("library.json", "texts/library.json", 110, chains, template)
     manifest = load(template.texts / "library.json")
-    for place in ("/etc", "../../../etc", "..", ".", "checkpoints/../../outside", "linked", "sources", "/proc/self/root",
+    for place in ("/etc", "../../../etc", "..", ".", "checkpoints/../../outside", "linked", "sources",
+        "/proc/self/root",
                   "checkpoints/law/../base", "sources/" + "0" * 64, "a\nb", "~/x"):  # fmt: skip
 
         def lay_out(world: World, place: str = place) -> Sequence[Words]:
             changed = json.loads(json.dumps(manifest))
             changed["sources"][1]["path"] = place
             save(world.texts / "library.json", changed)
-            return [["library", "list", world.texts], ["library", "check", world.texts], world.compose("-o", str(world.out))]
+            return [
+                ["library", "list", world.texts],
+                ["library", "check", world.texts],
+                world.compose("-o", str(world.out)),
+            ]
 
         cases.append(Case("library.json", f"path {place!r}", lay_out))
     cases += [
@@ -105,7 +110,8 @@ def recipe_cases(template: World) -> list[Case]:
         for number, (name, changed) in enumerate(mutations(told, 60, seed=5)):
 
             def lay_out(world: World, changed: Any = changed, number: int = number, place: str = place,
-                        header: Any = header, data: bytes = data, commands: Any = commands) -> Sequence[Words]:  # fmt: skip
+                        header: Any = header, data: bytes = data,
+                        commands: Any = commands) -> Sequence[Words]:  # fmt: skip
                 told = {"smatter_recipe": json.dumps(changed)}
                 write_tensors(getattr(world, place), header | {"__metadata__": told}, data)
                 chains = commands(world)
@@ -116,7 +122,8 @@ def recipe_cases(template: World) -> list[Case]:
         for number, (name, changed) in enumerate(mutations(bare, 30, seed=6)):
 
             def lay_tensors(world: World, changed: Any = changed, number: int = number, place: str = place,
-                            header: Any = header, data: bytes = data, commands: Any = commands) -> Sequence[Words]:  # fmt: skip
+                            header: Any = header, data: bytes = data,
+                            commands: Any = commands) -> Sequence[Words]:  # fmt: skip
                 write_tensors(getattr(world, place), {"__metadata__": header["__metadata__"], **changed}, data)
                 chains = commands(world)
                 return chains[number % len(chains)]
@@ -158,10 +165,12 @@ def router_cases(template: World) -> list[Case]:
                 return every[number % len(every)]
 
             cases.append(Case(family, f"{file}: {name}", lay_out))
-        for number, spoil in enumerate((_zeros, _ones, _cut, _doubled, _noughts)):
+        for number, spoil in enumerate((_zeros, _ones, _cut, _doubled, _emptied)):
             for index in range(3):
 
-                def lay_bytes(world: World, spoil: Any = spoil, index: int = index, file: str = file) -> Sequence[Words]:
+                def lay_bytes(
+                    world: World, spoil: Any = spoil, index: int = index, file: str = file
+                ) -> Sequence[Words]:
                     path = world.router / file
                     path.write_bytes(spoil(path.read_bytes()))
                     bound(world, file)
@@ -203,8 +212,8 @@ def _doubled(raw: bytes) -> bytes:
     return raw + raw
 
 
-def _noughts(raw: bytes) -> bytes:
-    return b""
+def _emptied(raw: bytes) -> bytes:
+    return raw[:0]
 
 
 def profile_cases(template: World) -> list[Case]:
@@ -246,7 +255,7 @@ def cache_cases(template: World) -> list[Case]:
     for name, changed in mutations(load(facts), 40, seed=10):
         spoil = adapting(lambda world, changed=changed: save(world.cache / facts.name, changed))
         cases.append(Case("cache", name, spoil, codes=(0,)))
-    for change in (_zeros, _ones, _cut, _doubled, _noughts):
+    for change in (_zeros, _ones, _cut, _doubled, _emptied):
         spoil = adapting(lambda world, change=change: _rewrite(world.cache / recipe.name, change))
         cases.append(Case("cache", f"recipe: {change.__name__[1:]}", spoil, codes=(0,)))
 
@@ -265,7 +274,9 @@ def cache_cases(template: World) -> list[Case]:
     for spoil in (folder, pipe, link):
         cases.append(Case("cache", f"a {spoil.__name__}", adapting(spoil), codes=(0,)))
     for name in ("notes.txt", "link", "taken"):
-        cases.append(Case("cache", f"in {name}", lambda world, name=name: [world.adapt("--cache", str(world.home / name))]))
+        cases.append(
+            Case("cache", f"in {name}", lambda world, name=name: [world.adapt("--cache", str(world.home / name))])
+        )
     return cases
 
 
@@ -293,7 +304,7 @@ def suite_cases(template: World) -> list[Case]:
     cases += json_cases("list", "list.json", 50, lists, template)
     pictures = sorted(path.name for path in template.suite.iterdir() if path.suffix != ".json")
     for file in pictures:
-        for change in (_zeros, _cut, _doubled, _noughts):
+        for change in (_zeros, _cut, _doubled, _emptied):
 
             def lay_out(world: World, file: str = file, change: Any = change) -> Sequence[Words]:
                 path = world.suite / file
@@ -310,7 +321,7 @@ def training_cases(template: World) -> list[Case]:
     cases = []
     spoils: dict[str, Callable[[Path], object]] = {
         f"state, {change.__name__[1:]}": lambda work, change=change: _rewrite(work / "state.safetensors", change)
-        for change in (_zeros, _ones, _cut, _doubled, _noughts)
+        for change in (_zeros, _ones, _cut, _doubled, _emptied)
     }
     spoils |= {
         "log cut": lambda work: _rewrite(work / "log.jsonl", _cut),
@@ -342,7 +353,18 @@ def training_cases(template: World) -> list[Case]:
         ]
         cases.append(Case("training", f"work in {place}", words))
         out: Callable[[World], Sequence[Words]] = lambda world, place=place: [  # noqa: E731
-            ["train", world.pictures, world.suite, "-o", world.home / place, "--steps", "1", "--workers", "0", "--replace"]
+            [
+                "train",
+                world.pictures,
+                world.suite,
+                "-o",
+                world.home / place,
+                "--steps",
+                "1",
+                "--workers",
+                "0",
+                "--replace",
+            ]
         ]
         cases.append(Case("training", f"over {place}", out, refused=True))
     return cases

@@ -11,7 +11,7 @@ from typing import Any
 
 from common import Rows, stage
 from trust_cases import Case
-from trust_examples import name_cases, picture_cases, place_cases, request_cases, table_cases
+from trust_examples import picture_cases, table_cases
 from trust_files import (
     cache_cases,
     library_cases,
@@ -22,6 +22,7 @@ from trust_files import (
     training_cases,
 )
 from trust_models import config_cases, preprocessor_cases, tokenizer_cases
+from trust_requests import name_cases, place_cases, request_cases
 from trust_world import Stand, World, n_bytes, state
 
 CPU_SECONDS = 20
@@ -74,7 +75,12 @@ def run_case(stand: Stand, case: Case, template: Path | None) -> dict[str, Any]:
     commands = [list(map(_word, words)) for words in case.lay_out(stand.fresh(template))]
     size = n_bytes(home)
     row: dict[str, Any] = {"family": case.family, "case": case.name} | dict.fromkeys(FAULTS, 0)
-    row |= {"commands": 0, "megabytes": 0.0, "seconds": 0.0, "allowed_megabytes": 3 * size / 1e6 + MEGABYTES_BEYOND_FILES}
+    row |= {
+        "commands": 0,
+        "megabytes": 0.0,
+        "seconds": 0.0,
+        "allowed_megabytes": 3 * size / 1e6 + MEGABYTES_BEYOND_FILES,
+    }
     codes = []
     for words in commands:
         before = state(home)
@@ -108,7 +114,9 @@ def judge(row: dict[str, Any], words: Sequence[str], done: dict[str, Any], case:
     row["sockets_opened"] += len(done["sockets"])
     row["programs_started"] += len(done["programs"])
     row["processes_left"] += done["left"]
-    row["raw_control_bytes"] += bool(RAW.search(told.replace("\r\n", "\n")))
+    if raw := RAW.search(told.replace("\r\n", "\n")):
+        row["raw_control_bytes"] += 1
+        row["raw"] = told[max(0, raw.start() - 60) : raw.end() + 20]
     row["wrong_exit_codes"] += code not in case.codes and not stopped
     complained = errors.startswith("smatter: ") and errors.endswith("\n") and errors.count("\n") == 1
     predicted = code == 1 and words[0] == "predict"  # what could not be read stands among the predictions
@@ -118,10 +126,12 @@ def judge(row: dict[str, Any], words: Sequence[str], done: dict[str, Any], case:
         row |= {"last": " ".join(words)[-300:], "code": code, "told": errors[-400:], "sockets": done["sockets"][:2]}
 
 
-def compare(row: dict[str, Any], words: Sequence[str], before: dict[str, Any], after: dict[str, Any], code: int) -> None:
+def compare(
+    row: dict[str, Any], words: Sequence[str], before: dict[str, Any], after: dict[str, Any], code: int
+) -> None:
     """What a command did to the files that were there, and what it left behind when it refused."""
     places = [words[number + 1] for number, word in enumerate(words[:-1]) if word in ("-o", "--report", "--work")]
-    named = [os.path.basename(place.rstrip("/")) for place in places if "--replace" in words]
+    named = [Path(place).name for place in places if "--replace" in words]
     lost = [
         path
         for path, content in before.items()

@@ -1,4 +1,4 @@
-"""Every command that writes, killed or asked to stop at any moment: the old state or the new, and nothing in the way."""
+"""Every command that writes, killed or stopped at any moment: the old state or the new, and nothing in the way."""
 
 import json
 import random
@@ -37,9 +37,9 @@ class Kind:
 
     words: Callable[[World], list[Any]]
     again: bool = False
-    readers: Callable[[World], list[list[Any]]] = lambda world: []
+    readers: Callable[[World], list[list[Any]]] = lambda _: []
     product: str = "out"
-    before: Callable[[World], list[list[Any]]] = lambda world: []
+    before: Callable[[World], list[list[Any]]] = lambda _: []
     slow: bool = False
 
 
@@ -61,20 +61,23 @@ def _opened(world: World) -> list[list[Any]]:
 
 KINDS: dict[str, Kind] = {
     "library init": Kind(
-        lambda world: ["library", "init", world.out, world.candidate], readers=lambda world: [["library", "check", world.out]]
+        lambda world: ["library", "init", world.out, world.candidate], readers=lambda world: [["library", "check",
+            world.out]]
     ),
     "library add": Kind(_add("whole"), readers=_checked, product="texts"),
     "library add, delta": Kind(_add("delta"), readers=_checked, product="texts"),
     "library add, int8": Kind(_add("int8"), readers=_checked, product="texts"),
     "library remove": Kind(
-        lambda world: ["library", "remove", world.texts, "more"], before=lambda world: [_add("delta")(world)], readers=_checked,
+        lambda world: ["library", "remove", world.texts, "more"], before=lambda world: [_add("delta")(world)],
+        readers=_checked,
         product="texts",
     ),
     "library experts": Kind(
         lambda world: ["library", "experts", world.pictures, world.router], again=True, product="pictures",
         readers=lambda world: [["predict", world.picture_recipe, world.examples, "--library", world.pictures]],
     ),
-    "library safe": Kind(lambda world: ["library", "safe", world.texts, "law"], again=True, readers=_checked, product="texts"),
+    "library safe": Kind(lambda world: ["library", "safe", world.texts, "law"], again=True, readers=_checked,
+        product="texts"),
     "compose": Kind(lambda world: [*world.compose(), "-o", world.out]),
     "compose, replacing": Kind(
         lambda world: ["compose", world.texts, "--weights", "food=1", "-o", world.export, "--replace"], again=True,
@@ -84,25 +87,31 @@ KINDS: dict[str, Kind] = {
         lambda world: [*world.compose("--as", "recipe"), "-o", world.out], again=True,
         readers=lambda world: [["compose", world.texts, "--recipe", world.out]],
     ),
-    "compose a merge": Kind(lambda world: [*world.compose("--as", "mergekit"), "-o", world.home / "out.yaml"], again=True,
+    "compose a merge": Kind(lambda world: [*world.compose("--as", "mergekit"), "-o", world.home / "out.yaml"],
+        again=True,
                             product="out.yaml",
                             readers=lambda world: [["compose", world.texts, "--recipe", world.home / "out.yaml"]]),
     "adapt": Kind(lambda world: [*world.adapt(), "-o", world.out], readers=_recipe),
     "adapt, replacing": Kind(
-        lambda world: [*world.adapt("--head", "ridge"), "-o", world.recipe, "--replace"], again=True, product="recipe.safetensors",
+        lambda world: [*world.adapt("--head", "ridge"), "-o", world.recipe, "--replace"], again=True,
+        product="recipe.safetensors",
         readers=lambda world: [world.predict()],
     ),
     "adapt with a page": Kind(
         lambda world: [*world.adapt(), "-o", world.out, "--report", world.home / "page.html", "--replace"], again=True,
         readers=_recipe,
     ),
-    "adapt with a cache": Kind(lambda world: [*world.adapt("--head", "ridge"), "--cache", world.home / "cache2"], again=True,
+    "adapt with a cache": Kind(lambda world: [*world.adapt("--head", "ridge"), "--cache", world.home / "cache2"],
+        again=True,
                                product="cache2"),
     "adapt by a router": Kind(
-        lambda world: [*world.adapt_pictures("--router", str(world.router), "--cache", str(world.cache)), "-o", world.out],
-        readers=lambda world: [["predict", world.out, world.examples, "--library", world.pictures, "--router", world.router]],
+        lambda world: [*world.adapt_pictures("--router", str(world.router), "--cache", str(world.cache)), "-o",
+            world.out],
+        readers=lambda world: [["predict", world.out, world.examples, "--library", world.pictures, "--router",
+            world.router]],
     ),
-    "solve": Kind(lambda world: ["solve", world.texts, world.examples_csv, "--steps", "2", "-o", world.out], readers=_recipe),
+    "solve": Kind(lambda world: ["solve", world.texts, world.examples_csv, "--steps", "2", "-o", world.out],
+        readers=_recipe),
     "predict": Kind(lambda world: [*world.predict(), "-o", world.out]),
     "suite task": Kind(lambda world: ["suite", "task", world.suite, "--split", "all", "-o", world.out]),
     "suite build": Kind(lambda world: ["suite", "build", world.examples, "-o", world.out], readers=_opened),
@@ -115,14 +124,16 @@ KINDS: dict[str, Kind] = {
         readers=lambda world: [["suite", "task", world.suite, "--list", world.out]],
     ),
     "profile": Kind(
-        lambda world: ["profile", world.pictures, "--method", "bytes", "-o", world.out, "--report", world.home / "p.html",
+        lambda world: ["profile", world.pictures, "--method", "bytes", "-o", world.out, "--report",
+            world.home / "p.html",
                        "--replace"],
         again=True,
     ),
     "profile, measured": Kind(
         lambda world: ["profile", world.pictures, "--seconds", "1", "--batch", "1", "-o", world.out, "--replace"],
         again=True, slow=True,
-        readers=lambda world: [["profile", world.pictures, "--from", world.out, "--margin", "2", "-o", world.home / "p2.json",
+        readers=lambda world: [["profile", world.pictures, "--from", world.out, "--margin", "2", "-o",
+            world.home / "p2.json",
                                 "--replace"]],
     ),
     "train": Kind(lambda world: world.train("--steps", "40", "--experts", "2"), product="trained", slow=True,
@@ -196,7 +207,9 @@ class Killing:
         if again["code"] != (2 if refused else 0):
             self.fault(told, f"the next run ended with {again['code']}: {again['err'][-200:]}")
         after = visible(self.home)
-        wrong = [path for path in {*after, *self.new} if after.get(path) != self.new.get(path) and not self.may_vary(path)]
+        wrong = [
+            path for path in {*after, *self.new} if after.get(path) != self.new.get(path) and not self.may_vary(path)
+        ]
         if wrong:
             self.fault(told, f"the next run left {sorted(wrong)[:4]} other than an undisturbed one")
         if left := partial(self.home):
@@ -218,7 +231,7 @@ class Killing:
         if not (is_old or is_new):
             mixed = sorted(path for path in differs if found.get(path) != self.old.get(path))
             self.fault(told, f"neither old nor new: {mixed[:4]}")
-        if is_new or self.home.joinpath(self.kind.product).exists() and self.kind.product not in self.old:
+        if is_new or (self.home.joinpath(self.kind.product).exists() and self.kind.product not in self.old):
             for words in self.kind.readers(World(self.home)):
                 read = self.run(words)
                 if read["code"]:
@@ -245,7 +258,11 @@ def visible(home: Path) -> State:
 
     def is_seen(path: str) -> bool:
         stored = STORED.fullmatch(path)
-        return found[path][0] != stat.S_IFDIR and ".partial-" not in path and (stored is None or f"{stored[1]}/{stored[2]}" in listed)
+        return (
+            found[path][0] != stat.S_IFDIR
+            and ".partial-" not in path
+            and (stored is None or f"{stored[1]}/{stored[2]}" in listed)
+        )
 
     return {path: content for path, content in found.items() if is_seen(path)}
 

@@ -104,7 +104,9 @@ def config_cases(template: World) -> list[Case]:
         def lay_out(world: World) -> Sequence[Words]:
             folder = world.home / ("picture-candidate" if pictures else "candidate")
             save(folder / "config.json", config)
-            evil_code = "from pathlib import Path\nPath('code-was-run').touch()\nclass Config: pass\nclass Model: pass\n"
+            evil_code = (
+                "from pathlib import Path\nPath('code-was-run').touch()\nclass Config: pass\nclass Model: pass\n"
+            )
             (folder / "evil.py").write_text(evil_code)
             if number % 4 == 3 and not pictures:
                 return joined(world, folder)
@@ -221,9 +223,11 @@ def _template(token: str, times: int = 1) -> dict[str, Any]:
 
 SETTINGS: dict[str, dict[str, Any]] = {
     f"class {name}": {"tokenizer_class": name}
-    for name in ("LlamaTokenizer", "GPT2TokenizerFast", "RagTokenizer", "Wav2Vec2CTCTokenizer", "T5Tokenizer", "os.system",
+    for name in ("LlamaTokenizer", "GPT2TokenizerFast", "RagTokenizer", "Wav2Vec2CTCTokenizer", "T5Tokenizer",
+        "os.system",
                  "PreTrainedTokenizer", "AutoTokenizer", "MistralCommonTokenizer", "BertJapaneseTokenizer", "NoSuch",
-                 "TapasTokenizer", "CanineTokenizer", "ByT5Tokenizer", "JambaTokenizer", "PhobertTokenizer", "", CONTROL)
+                 "TapasTokenizer", "CanineTokenizer", "ByT5Tokenizer", "JambaTokenizer", "PhobertTokenizer", "",
+                 CONTROL)
 } | {
     "code": {"auto_map": {"AutoTokenizer": ["evil.Tokenizer", "evil.Tokenizer"]}, "tokenizer_class": "Tokenizer"},
     "code elsewhere": {"auto_map": {"AutoTokenizer": ["someone/evil--evil.Tokenizer", None]}},
@@ -278,13 +282,20 @@ def tokenizer_cases(template: World) -> list[Case]:
     for name, content in vocabularies.items():
         cases.append(
             Case("tokenizer", f"vocabulary, {name}",
-                 lambda world, content=content: chain(world, text_model(world, "vocab.txt", content), world.examples_csv))
+                 lambda world, content=content: chain(world, text_model(world, "vocab.txt", content),
+                     world.examples_csv))
         )  # fmt: skip
-    for name, content in {"text": b"hello", "cut": b'{"a": ', "deep": b"[" * 10**5, "nan": b'{"model_max_length": NaN}'}.items():
+    for name, content in {
+        "text": b"hello",
+        "cut": b'{"a": ',
+        "deep": b"[" * 10**5,
+        "nan": b'{"model_max_length": NaN}',
+    }.items():
         for file in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"):
             cases.append(
                 Case("tokenizer", f"{file}, {name}",
-                     lambda world, file=file, content=content: chain(world, text_model(world, file, content), world.examples_csv))
+                     lambda world, file=file, content=content: chain(world, text_model(world, file, content),
+                         world.examples_csv))
             )  # fmt: skip
     return cases
 

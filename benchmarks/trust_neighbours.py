@@ -81,7 +81,10 @@ def _contents(world: World, server: Server) -> dict[str, Tensors]:
             found[source["digest"]] = _loaded(world.home / "variants" / str(number))
         else:  # the mixture of it alone, checked by `--verify` below
             out = world.home / "alone"
-            assert server.run(["compose", str(world.texts), "--weights", "swap=1", "-o", str(out)], world.home)["code"] == 0
+            assert (
+                server.run(["compose", str(world.texts), "--weights", "swap=1", "-o", str(out)], world.home)["code"]
+                == 0
+            )
             found[source["digest"]] = _loaded(out)
             shutil.rmtree(out)
         assert server.run(remove, world.home)["code"] == 0
@@ -130,7 +133,14 @@ def _judge(job: dict[str, Any], done: dict[str, Any], number: int, counts: Count
         counts["concurrent_commands_refused"] += 1
     if not sound or "internal error" in done["err"]:
         counts["concurrent_faults"] += 1
-        faults.append({"round": number, "command": " ".join(job["words"])[-120:], "code": done["code"], "told": done["err"][-300:]})
+        faults.append(
+            {
+                "round": number,
+                "command": " ".join(job["words"])[-120:],
+                "code": done["code"],
+                "told": done["err"][-300:],
+            }
+        )
 
 
 def _verify(world: World, contents: dict[str, Tensors], number: int, counts: Counter[str], faults: list[Any]) -> None:

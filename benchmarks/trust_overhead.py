@@ -56,7 +56,11 @@ def overhead(stand: Stand) -> dict[str, Any]:
                 }
             )  # fmt: skip
             key = name.replace(", ", "_").replace(" ", "_")
-            figures |= {f"overhead_{key}": ratio.median, f"overhead_{key}_low": ratio.low, f"overhead_{key}_high": ratio.high}
+            figures |= {
+                f"overhead_{key}": ratio.median,
+                f"overhead_{key}_low": ratio.low,
+                f"overhead_{key}_high": ratio.high,
+            }
     shutil.rmtree(PLACE)
     return {"figures": figures, "tables": {"overhead": rows}}
 

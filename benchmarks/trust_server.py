@@ -31,9 +31,9 @@ class Child:
     """A command that is running.
 
     Args:
-        job: `words`, the command line; `then`, further ones to run after it; `folder` to run in; `cpu`, seconds of processor time that it may take; `bytes`
-            of memory at which it is stopped; `signal` to send, `after` seconds or before the disk call number `at`;
-            `slow`, seconds to sleep at every disk call; `count`, whether disk calls are counted; `input` for stdin.
+        job: `words`, the command line; `then`, further ones to run after it; `folder` to run in; `cpu`, seconds of
+            processor time that it may take; `bytes` of memory at which it is stopped; `signal` to send, `after` seconds
+            or before the disk call number `at`; `count`, whether disk calls are counted; `input` for stdin.
     """
 
     job: dict[str, Any]
@@ -44,7 +44,7 @@ class Child:
     result: dict[str, Any] | None = None
 
     def start(self) -> None:
-        self.files = {name: tempfile.TemporaryFile() for name in ("input", "out", "err", "told")}
+        self.files = {name: tempfile.TemporaryFile() for name in ("input", "out", "err", "told")}  # noqa: SIM115
         self.files["input"].write(self.job.get("input", "").encode(errors="surrogateescape"))
         self.files["input"].seek(0)
         self.started = time.perf_counter()
@@ -138,7 +138,7 @@ def run(job: dict[str, Any], files: dict[str, BinaryIO]) -> int:
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     refuse_outside(tell)
     be_nobody_special()
-    if job.get("count") or job.get("at") is not None or job.get("slow"):
+    if job.get("count") or job.get("at") is not None:
         hook(job, tell)
     from smatter.cli.main import run_program
 
@@ -190,8 +190,6 @@ def hook(job: dict[str, Any], tell: Any) -> None:
         if calls == job.get("at"):
             os.kill(os.getpid(), job["signal"])
         calls += 1
-        if job.get("slow"):
-            time.sleep(job["slow"])
         if job.get("count"):
             os.write(told_fd, json.dumps({"call": name}).encode() + b"\n")
 

@@ -120,12 +120,14 @@ def build_world(home: Path) -> World:
     from small_routers import make_router
     from small_suites import picture_suite, write_tree
     from tiny_libraries import random_library, texts_support, tiny_vit, topic_library
+    from transformers.utils import logging
 
     from smatter.cli.main import main
     from smatter.library.library import open_library
     from smatter.tasks.packed import write_packed
 
     torch.set_num_threads(1)
+    logging.disable_progress_bar()
     home.mkdir()
     world = World(home)
     made = home / "made"
@@ -200,7 +202,7 @@ def state(home: Path) -> dict[str, tuple[object, ...]]:
             if stat.S_ISREG(status.st_mode):
                 content = hashlib.sha256(path.read_bytes()).hexdigest() if status.st_mode & 0o400 else None
             elif stat.S_ISLNK(status.st_mode):
-                content = os.readlink(path)
+                content = str(path.readlink())
             if name != SEAL:
                 found[os.path.relpath(path, home)] = (stat.S_IFMT(status.st_mode), content)
     return found

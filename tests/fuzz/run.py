@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-for place in (HERE.parents[1] / "src", HERE.parent, HERE.parent / "library", HERE):
+for place in (HERE.parents[1] / "src", HERE.parent, HERE):
     sys.path.insert(0, str(place))
 
 

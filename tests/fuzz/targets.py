@@ -93,14 +93,15 @@ def profile(folder: Path) -> Target:
 
 def merge(folder: Path) -> Target:
     """A mergekit configuration, for a library of some sources."""
-    from hostile_shelf import sound_tensors, write_checkpoint
+    from small_networks import make_tensors, write_checkpoint
 
     from smatter.library.edit import add_source, init_library
     from smatter.library.mergekit import read_merge
 
-    library = init_library(folder / "library", write_checkpoint(folder / "base", sound_tensors(0)))
+    base = make_tensors(0)
+    library = init_library(folder / "library", write_checkpoint(folder / "base", base))
     for seed, name in enumerate(("law", "code"), 1):
-        library, _ = add_source(folder / "library", write_checkpoint(folder / name, sound_tensors(seed)))
+        library, _ = add_source(folder / "library", write_checkpoint(folder / name, make_tensors(seed, near=base)))
     return in_file(folder / "merge.yaml", lambda path: library.plan(read_merge(path, library)))
 
 
@@ -141,8 +142,10 @@ def task_list(folder: Path) -> Target:
 
 
 def suite(folder: Path) -> Target:
-    """The table of a built suite, and its texts or pictures as far as they are there."""
+    """The table of a built suite, beside sound texts of two domains."""
     from smatter.tasks.packed import read_packed
+
+    shutil.copytree(GROUND / "suite", folder, dirs_exist_ok=True)
 
     def read(path: Path) -> None:
         for domain in read_packed(path.parent).domains:
@@ -191,7 +194,7 @@ def seal(folder: Path) -> Target:
 
 def config(folder: Path) -> Target:
     """The config.json of a checkpoint, on its way to a network."""
-    from smatter.backbones.configs import checked_settings  # type: ignore[import-not-found]
+    from smatter.backbones.configs import checked_settings
 
     def read(data: bytes) -> None:
         told = _parsed(data)
