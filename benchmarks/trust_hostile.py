@@ -118,7 +118,8 @@ def judge(row: dict[str, Any], words: Sequence[str], done: dict[str, Any], case:
         row["raw_control_bytes"] += 1
         row["raw"] = told[max(0, raw.start() - 60) : raw.end() + 20]
     row["wrong_exit_codes"] += code not in case.codes and not stopped
-    complained = errors.startswith("smatter: ") and errors.endswith("\n") and errors.count("\n") == 1
+    lines = [line for line in errors.split("\n") if not line.startswith("smatter: warning: ")]
+    complained = len(lines) == 2 and lines[0].startswith("smatter: ") and not lines[1]
     predicted = code == 1 and words[0] == "predict"  # what could not be read stands among the predictions
     checked = code == 2 and words[:2] == ["library", "check"] and done["out"] and not errors  # a verdict
     row["not_one_line"] += bool(code) and not stopped and not (complained or predicted or checked)

@@ -280,6 +280,7 @@ def kills(stand: Stand) -> dict[str, Any]:
             calls, seconds = killing.references()
             count = 4 if quick else N_SLOW_KILLS if kind.slow else N_KILLS
             row = {"kind": name, "kills": 0, "SIGKILL": 0, "SIGTERM": 0, "disk_calls": calls, "seconds": seconds}
+            row["never_the_same"] = " ".join(sorted(path for path in killing.varying if not KEPT.fullmatch(path)))
             for number in range(count):
                 sent = (signal.SIGKILL, signal.SIGTERM)[number % 2]
                 if number % 4 < 2 and calls:
