@@ -27,7 +27,7 @@ from trust_world import Stand, World, n_bytes, state
 
 CPU_SECONDS = 20
 MEGABYTES_BEYOND_FILES = 300
-STOPPED_AT = 3 << 30
+STOPPED_AT = 3 << 29
 """Bytes of memory at which a command is stopped, for the sake of the machine."""
 
 RAW = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")

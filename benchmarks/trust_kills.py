@@ -5,6 +5,7 @@ import random
 import re
 import signal
 import stat
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from common import Rows, stage
 from trust_world import Stand, World, state
 
 State = dict[str, tuple[object, ...]]
-N_KILLS, N_SLOW_KILLS = 18, 10
+N_KILLS, N_SLOW_KILLS = 18, 8
 STORED = re.compile(r"(.+)/((?:sources|experts)/[0-9a-f]{64})(?:\.safetensors|/.*)?")
 KEPT = re.compile(r"cache/[0-9a-f]{64}\.(?:json|safetensors)|trained\.work/(?:state\.safetensors|log\.jsonl)")
 """Results and trainings under way, which are kept as they come and may be deleted at any time."""
@@ -185,6 +186,7 @@ class Killing:
 
     def fault(self, moment: str, what: str, left: bool = False) -> None:
         self.faults.append({"kind": self.name, "moment": moment, "fault": what, "only_left_files": left})
+        print(self.faults[-1], file=sys.stderr)
 
     def kill(self, number: signal.Signals, moment: str, **options: Any) -> bool:
         """Kill once and look; returns whether the command was still running."""
