@@ -55,7 +55,7 @@ def hostile(stand: Stand) -> dict[str, Any]:
     shelf = _shelf(stand.scratch / "shelf")
     cases = [case for case in cases if stand.cases in f"{case.family}: {case.name}"]
     if stand.quick:
-        cases = cases[:: max(1, len(cases) // 150)]
+        cases = cases[:: max(1, len(cases) // 100)]
     rows: Rows = []
     faulty: Rows = []
     with stage("hostile inputs", len(cases)) as tick:

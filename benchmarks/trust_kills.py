@@ -280,7 +280,7 @@ def kills(stand: Stand) -> dict[str, Any]:
             generator = random.Random(position)
             killing = Killing(stand, name, kind)
             calls, seconds = killing.references()
-            count = 4 if quick else N_SLOW_KILLS if kind.slow else N_KILLS
+            count = 2 if quick else N_SLOW_KILLS if kind.slow else N_KILLS
             row = {"kind": name, "kills": 0, "SIGKILL": 0, "SIGTERM": 0, "disk_calls": calls, "seconds": seconds}
             row["never_the_same"] = " ".join(sorted(path for path in killing.varying if not KEPT.fullmatch(path)))
             for number in range(count):

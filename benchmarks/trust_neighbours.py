@@ -27,7 +27,7 @@ def neighbours(stand: Stand) -> dict[str, Any]:
     contents = _contents(world, server)
     counts: Counter[str] = Counter()
     faults: list[dict[str, Any]] = []
-    n_rounds = 12 if stand.quick else N_ROUNDS
+    n_rounds = 6 if stand.quick else N_ROUNDS
     generator = random.Random(0)
     with stage("rounds of neighbours", n_rounds) as tick:
         for number in range(n_rounds):
