@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 LOOK_SECONDS = 0.004
-WALL_SECONDS = 90.0
+WALL_SECONDS, SURVIVED_SECONDS = 120.0, 10.0
 """After which a child that uses no processor hangs too."""
 
 
@@ -107,14 +107,14 @@ def memory(pid: int) -> dict[str, int]:
 
 
 def survivors(group: int) -> int:
-    """Whether processes of a command outlive it by a second; they are ended."""
-    for _ in range(100):
-        try:
+    """Whether processes of a command outlive it by seconds; they are ended."""
+    try:
+        for _ in range(int(SURVIVED_SECONDS / 0.05)):
             os.killpg(group, 0)
-        except (ProcessLookupError, PermissionError):
-            return 0
-        time.sleep(0.02)
-    os.killpg(group, signal.SIGKILL)
+            time.sleep(0.05)
+        os.killpg(group, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return 0
     return 1
 
 
