@@ -121,8 +121,8 @@ def families(work: Path) -> dict[str, Family]:
         "vit": Family(
             vit,
             tuple(_trained(vit, 60, rate, seed=5) for rate in (3e-4, 1e-3, 3e-3)),
-            (r"attention\.attention\.(query|key|value)\.", r"attention\.output\.dense\.weight"),
-            (r"intermediate\.dense\.", r"\d\.output\.dense\.weight"),
+            (r"attention\.[qkv]_proj\.", r"attention\.o_proj\.weight"),
+            (r"mlp\.fc1\.", r"mlp\.fc2\.weight"),
             n_heads=4,
         ),
     }

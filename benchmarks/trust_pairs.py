@@ -5,6 +5,7 @@ is judged on the second.
 """
 
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -116,8 +117,8 @@ def _keys(refusal: str) -> list[str]:
 
 def _pairs(name: str, family: Family) -> Iterator[Pair]:
     base, (near, middle, far) = family.base, family.fine_tunes
-    own = dict(family=name, base=base)
-    n_layers = 6 if name in ("bert", "llama") else 4
+    own = {"family": name, "base": base}
+    n_layers = 1 + max(map(_layer, base.tensors))
     for form, tuned in zip(FORMS, (near, middle, near, middle, middle), strict=True):
         yield Pair("fine-tuned", candidate=tuned, mixes=True, form=form, **own)
     for tuned in (middle, far):
@@ -142,14 +143,7 @@ def _permuted(
 
         def change(tensors: Tensors, number: int = number, layers: range = layers) -> None:
             for layer in layers:
-                rows = next(
-                    (
-                        t.shape[0]
-                        for n, t in tensors.items()
-                        if f".{layer}." in n and _makes(units[0], n) and t.ndim > 1
-                    ),
-                    0,
-                )
+                rows = _n_rows(tensors, units[0], layer)
                 count = n_heads or rows
                 order = torch.randperm(count, generator=torch.Generator().manual_seed(number))
                 if number == 2:
@@ -160,10 +154,18 @@ def _permuted(
         yield Pair(kind, candidate=start.but(change), mixes=False, **own)
 
 
-def _makes(expression: str, name: str) -> bool:
-    import re
+def _n_rows(tensors: Tensors, expression: str, layer: int) -> int:
+    """Rows of a matrix of a layer."""
+    return next(
+        tensor.shape[0]
+        for name, tensor in tensors.items()
+        if tensor.ndim > 1 and re.search(expression, name) and _layer(name) == layer
+    )
 
-    return re.search(expression, name) is not None
+
+def _layer(name: str) -> int:
+    found = re.search(r"\.(\d+)\.", name)
+    return int(found[1]) if found else -1
 
 
 def _of_files(near: Checkpoint, middle: Checkpoint, own: dict[str, Any]) -> Iterator[Pair]:

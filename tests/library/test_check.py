@@ -65,7 +65,7 @@ def test_cosines_per_module_agree_with_torch(make_library: MakeLibrary) -> None:
 
 def test_a_stranger_is_refused_unless_it_is_accepted_by_name(make_library: MakeLibrary, tmp_path: Path) -> None:
     library, stranger = make_library(), write_checkpoint(tmp_path / "stranger", make_tensors(77))
-    with pytest.raises(IncompatibleSource, match="another initialisation.*--accept unrelated"):
+    with pytest.raises(IncompatibleSource, match=r"another initialisation.*--accept unrelated"):
         add_source(library.folder, stranger)
     assert "stranger" not in open_library(library.folder).names
     added, findings = add_source(library.folder, stranger, accept=["unrelated"])
