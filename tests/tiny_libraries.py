@@ -83,7 +83,7 @@ def topic_library(folder: Path) -> Library:
     for name in ("base", *TOPICS):
         table = words.clone()
         for label in range(N_CLASSES):
-            meaning = 3 * torch.randn(16, generator=generator)
+            meaning = torch.randn(16, generator=generator)
             for n in range(N_SYNONYMS):
                 if name in TOPICS:
                     table[WORDS.index(f"{name}{label}{chr(97 + n)}")] = meaning
@@ -93,5 +93,5 @@ def topic_library(folder: Path) -> Library:
         (folder / name / "vocab.txt").write_text("\n".join(WORDS))
     library = init_library(folder / "library", folder / "base")
     for topic in TOPICS:
-        library, _ = add_source(folder / "library", folder / topic, accept=["unrelated"])  # half of its words are new
+        library, _ = add_source(folder / "library", folder / topic)
     return library
