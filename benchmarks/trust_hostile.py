@@ -114,9 +114,10 @@ def judge(row: dict[str, Any], words: Sequence[str], done: dict[str, Any], case:
     row["sockets_opened"] += len(done["sockets"])
     row["programs_started"] += len(done["programs"])
     row["processes_left"] += done["left"]
-    if raw := RAW.search(told.replace("\r\n", "\n")):
+    printed = errors if words[0] == "predict" else told  # a table of predictions in a pipe is data
+    if raw := RAW.search(printed.replace("\r\n", "\n")):
         row["raw_control_bytes"] += 1
-        row["raw"] = told[max(0, raw.start() - 60) : raw.end() + 20]
+        row["raw"] = printed[max(0, raw.start() - 60) : raw.end() + 20]
     row["wrong_exit_codes"] += code not in case.codes and not stopped
     lines = [line for line in errors.split("\n") if not line.startswith("smatter: warning: ")]
     complained = len(lines) == 2 and lines[0].startswith("smatter: ") and not lines[1]

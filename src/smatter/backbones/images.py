@@ -23,6 +23,9 @@ MAX_IMAGE_BYTES = 256_000_000
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
 """Decoders that may run, by Pillow's names; a file's own first bytes say which, not its suffix."""
 
+BAND = 64
+"""Rows of a picture that are converted at a time."""
+
 LARGEST_AREA = 1024 * 1024
 """Pixels of one input of a network: what the largest of the supported ones were trained with. Sixty-four of them in
 colour, as many as are ever in memory to be predicted, take 0.8 GB."""
@@ -42,7 +45,8 @@ def open_image(path: Path) -> Image:
         from PIL.ImageOps import exif_transpose
 
         image.load()
-        return exif_transpose(image)
+        exif_transpose(image, in_place=True)  # else it would be copied even where nothing is to be done
+        return image
 
 
 def check_image(path: Path) -> None:
@@ -65,9 +69,11 @@ def _opened(path: Path) -> Iterator[Image]:
             warnings.simplefilter("ignore")  # damaged metadata only
             warnings.simplefilter("error", PIL.Image.DecompressionBombWarning)
             with PIL.Image.open(path, formats=FORMATS) as image:
-                if image.width * image.height > MAX_PIXELS:
+                most = MAX_PIXELS if image.mode in ("L", "RGB") else MAX_PIXELS // 2  # others are converted: two copies
+                if image.width * image.height > most:
                     raise InvalidSupport(
-                        f"{path} has {image.width} x {image.height} pixels, above 64 megapixels; give a smaller image"
+                        f"{path} has {image.width} x {image.height} pixels, above {most // 1_000_000} megapixels; give "
+                        "a smaller image"
                     )
                 yield image
     except InvalidSupport:
@@ -143,8 +149,13 @@ class Preprocessing:
         mean, std = (torch.tensor(values).reshape(-1, 1, 1) for values in (self.mean, self.std))
         for row, given in enumerate(images):
             image = opaque(open_image(given) if isinstance(given, Path) else given)
-            small = image.convert("L" if self.n_channels == 1 else "RGB")
-            small = small.resize((self.width, self.height), Resampling.BILINEAR)
+            mode = "L" if self.n_channels == 1 else "RGB"
+            if image.mode not in (
+                "L",
+                mode,
+            ):  # a copy takes memory: greys are converted when small
+                image = image.convert(mode)
+            small = image.resize((self.width, self.height), Resampling.BILINEAR).convert(mode)
             values = np.asarray(small, np.float32).reshape(self.height, self.width, self.n_channels) / 255
             result[row] = (torch.from_numpy(np.ascontiguousarray(values.transpose(2, 0, 1))) - mean) / std
         return result
@@ -207,11 +218,16 @@ def opaque(image: Image) -> Image:
     """Transparent pictures on white; sixteen-bit greys, which `convert` would clip, in eight bits."""
     import PIL.Image
 
-    if image.mode.startswith("I"):
-        return PIL.Image.fromarray((np.asarray(image).astype(np.int64).clip(0, 65535) // 257).astype(np.uint8))
-    if not image.has_transparency_data:
+    is_deep = image.mode.startswith("I")
+    if not is_deep and not image.has_transparency_data:
         return image
-    layer = image.convert("RGBA")
-    page = PIL.Image.new("RGBA", layer.size, "white")
-    page.alpha_composite(layer)
+    page = PIL.Image.new("L" if is_deep else "RGB", image.size, "white")
+    for top in range(0, image.height, BAND):  # few rows at a time: a copy of a large picture takes much memory
+        band = image.crop((0, top, image.width, min(top + BAND, image.height)))
+        if is_deep:
+            greys = np.asarray(band).astype(np.int64).clip(0, 65535) // 257
+            page.paste(PIL.Image.fromarray(greys.astype(np.uint8)), (0, top))
+        else:
+            layer = band.convert("RGBA")
+            page.paste(PIL.Image.alpha_composite(PIL.Image.new("RGBA", layer.size, "white"), layer), (0, top))
     return page

@@ -151,12 +151,44 @@ def _compile(pattern: str) -> re.Pattern[str]:
         raise UnknownModule(
             f"module pattern {pattern!r} is not a regular expression ({reason}): correct it, e.g. {_PATTERN_EXAMPLE}"
         ) from None
+    if _may_backtrack(pattern):
+        raise UnknownModule(
+            f"module pattern {pattern!r} repeats a group that repeats something, which can take forever: write it "
+            f"without, e.g. {_PATTERN_EXAMPLE}"
+        )
     if expression.groups != 1:
         raise UnknownModule(
             f"module pattern {pattern!r} has {expression.groups} groups: put exactly one around the module's name, "
             f"e.g. {_PATTERN_EXAMPLE}; (?:...) groups without capturing"
         )
     return expression
+
+
+_REPEATED = re.compile(r"[*+]|\{\d*,\d*\}")
+MOST_REPEATED = 4
+"""Parts of a pattern that may repeat: with k of them a name of n characters can take n^k steps."""
+
+
+def _may_backtrack(pattern: str) -> bool:
+    """Whether matching may take far more than linear time: repetitions inside a repeated group, or too many.
+
+    >>> _may_backtrack(r"(blocks\\.\\d+)\\."), _may_backtrack(r"([a-z.]+)+!"), _may_backtrack(r"(?:a\\.)*(b+)")
+    (False, True, False)
+    """
+    plain = re.sub(r"\\.|\[\^?\]?[^\]]*\]", "x", pattern)  # escapes and sets of characters are single letters
+    repeats_inside = [False]
+    for place, letter in enumerate(plain):
+        is_repeated = _REPEATED.match(plain, place) is not None
+        if letter == "(":
+            repeats_inside.append(False)
+        elif letter == ")" and len(repeats_inside) > 1:
+            inside = repeats_inside.pop()
+            if inside and _REPEATED.match(plain, place + 1):
+                return True
+            repeats_inside[-1] |= inside
+        elif is_repeated:
+            repeats_inside[-1] = True
+    return len(_REPEATED.findall(plain)) > MOST_REPEATED
 
 
 def _natural_order(name: str) -> tuple[str, str]:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from smatter.cli.output import Json, human_size, progress_bar, say, show
-from smatter.errors import AlreadyExists, InvalidSettings, InvalidWeights
+from smatter.cli.output import Json, check_new_file, human_size, progress_bar, say, show
+from smatter.errors import InvalidSettings, InvalidWeights
 
 if TYPE_CHECKING:
     from smatter.compose.mixture import Mixture
@@ -47,7 +47,7 @@ Verify = Annotated[
     bool, typer.Option("--verify", help="Exit with 1, and write nothing, unless the bits are those the recipe pins.")
 ]
 Threads = Annotated[int, typer.Option(min=1, max=256, help="Workers; the result does not depend on it.")]
-Replace = Annotated[bool, typer.Option("--replace", help="Exchange an existing OUT folder in one step.")]
+Replace = Annotated[bool, typer.Option("--replace", help="Exchange an existing OUT in one step.")]
 
 
 def compose(
@@ -73,7 +73,7 @@ def compose(
     what = _with_experts(library, what, product, router, self_contained)
     plan = library.plan(what)
     if output is not None and product != "folder":
-        _check_output(output, product)
+        _check_output(output, product, replace)
     needed = {*plan.sources, library.manifest.base}
     with progress_bar("checking files", sum(library.manifest.source(name).n_bytes for name in needed)) as progress:
         library.verify(tuple(needed), progress)
@@ -138,13 +138,14 @@ def _with_experts(
     return library.self_contained(what)
 
 
-def _check_output(output: Path, product: Product) -> None:
-    """Overwrite nothing but an older product of the same kind, so that a slip cannot cost a checkpoint."""
+def _check_output(output: Path, product: Product, replace: bool) -> None:
+    """Overwrite nothing but an older product of the same kind, and that only if told so."""
     from smatter.library.recipes import is_recipe
 
-    ours = is_recipe(output) if product == "recipe" else output.is_file() and output.suffix in MERGEKIT_SUFFIXES
-    if output.exists() and not ours:
-        raise AlreadyExists(f"{output} exists and is not a {product} of Smatter's to replace; choose another name")
+    def is_ours() -> bool:
+        return is_recipe(output) if product == "recipe" else output.is_file() and output.suffix in MERGEKIT_SUFFIXES
+
+    check_new_file(output, replace, is_ours, f"{product} of Smatter's")
 
 
 def _what(

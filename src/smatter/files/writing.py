@@ -60,12 +60,10 @@ def new_text(path: Path) -> Iterator[TextIO]:
             yield file
             file.flush()
             os.fsync(descriptor)
-        try:
-            path.hardlink_to(temporary)  # unlike a renaming, it never replaces what has appeared there meanwhile
-        except FileExistsError:
-            raise AlreadyExists(f"{path} has appeared meanwhile; choose another name") from None
-        except OSError:  # a disk without links
-            temporary.replace(path)
+        if not _rename(temporary, path, _WITHOUT_REPLACING):
+            if path.exists() or path.is_symlink():
+                raise AlreadyExists(f"{path} has appeared meanwhile; choose another name")
+            temporary.replace(path)  # a disk that knows no other way
     _settle(path)
 
 
@@ -291,19 +289,27 @@ def _settle(path: Path) -> None:
         sync_folder(path.parent)
 
 
+_EXCHANGING = 2
+_WITHOUT_REPLACING = 4 if sys.platform == "darwin" else 1
+"""Flags of the systems' calls for renaming."""
+
+
 def _exchange(first: Path, second: Path) -> None:
     """Swap two folders in one step of the file system."""
+    if not _rename(first, second, _EXCHANGING):
+        raise AlreadyExists(f"this system cannot replace {second} in one step; delete it first, or choose another name")
+
+
+def _rename(first: Path, second: Path, flag: int) -> bool:
+    """Rename in one step of the file system, in a way that Python does not offer; whether that was possible."""
     names = os.fsencode(first), os.fsencode(second)
     library = ctypes.CDLL(None, use_errno=True)
     if sys.platform == "darwin":
-        failed = library.renamex_np(*names, 2)
-    elif hasattr(library, "renameat2"):
-        here = -100  # AT_FDCWD: relative names count from the working folder
-        failed = library.renameat2(here, names[0], here, names[1], 2)
-    else:
-        failed = 1
-    if failed:
-        raise AlreadyExists(f"this system cannot replace {second} in one step; delete it first, or choose another name")
+        return not library.renamex_np(*names, flag)
+    if not hasattr(library, "renameat2"):
+        return False
+    here = -100  # AT_FDCWD: relative names count from the working folder
+    return not library.renameat2(here, names[0], here, names[1], flag)
 
 
 def write_tensors(path: Path, tensors: Iterable[tuple[str, TensorSpec, Array]], metadata: dict[str, str]) -> None:

@@ -31,8 +31,8 @@ FINAL = "final"
 N_SHIFTED = 8
 """Tasks whose labels are compared after the shifts; pixels are not, they may depend on Pillow's version."""
 
-MAX_TASKS = 100_000
-MAX_DRAWN = 1_000_000_000
+MAX_TASKS = 10_000
+MAX_DRAWN = 100_000_000
 """Random numbers that a list may take to draw, so that reading one ends in minutes whatever it says."""
 MAX_SHIFTS = 100
 
