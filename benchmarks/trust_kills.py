@@ -31,7 +31,6 @@ class Kind:
         words: the command line.
         again: whether it can be repeated once it has succeeded.
         readers: commands that read what it wrote; all must succeed once it is there.
-        product: a path that it writes, for readers to wait for.
         before: what is done first, undisturbed.
         slow: whether it takes seconds.
     """
@@ -39,7 +38,6 @@ class Kind:
     words: Callable[[World], list[Any]]
     again: bool = False
     readers: Callable[[World], list[list[Any]]] = lambda _: []
-    product: str = "out"
     before: Callable[[World], list[list[Any]]] = lambda _: []
     slow: bool = False
 
@@ -65,37 +63,31 @@ KINDS: dict[str, Kind] = {
         lambda world: ["library", "init", world.out, world.candidate], readers=lambda world: [["library", "check",
             world.out]]
     ),
-    "library add": Kind(_add("whole"), readers=_checked, product="texts"),
-    "library add, delta": Kind(_add("delta"), readers=_checked, product="texts"),
-    "library add, int8": Kind(_add("int8"), readers=_checked, product="texts"),
+    "library add": Kind(_add("whole"), readers=_checked),
+    "library add, delta": Kind(_add("delta"), readers=_checked),
+    "library add, int8": Kind(_add("int8"), readers=_checked),
     "library remove": Kind(
         lambda world: ["library", "remove", world.texts, "more"], before=lambda world: [_add("delta")(world)],
         readers=_checked,
-        product="texts",
     ),
     "library experts": Kind(
-        lambda world: ["library", "experts", world.pictures, world.router], again=True, product="pictures",
+        lambda world: ["library", "experts", world.pictures, world.router], again=True,
         readers=lambda world: [["predict", world.picture_recipe, world.examples, "--library", world.pictures]],
     ),
-    "library safe": Kind(lambda world: ["library", "safe", world.texts, "law"], again=True, readers=_checked,
-        product="texts"),
+    "library safe": Kind(lambda world: ["library", "safe", world.texts, "law"], again=True, readers=_checked),
     "compose": Kind(lambda world: [*world.compose(), "-o", world.out]),
     "compose, replacing": Kind(
         lambda world: ["compose", world.texts, "--weights", "food=1", "-o", world.export, "--replace"], again=True,
-        product="export",
     ),
     "compose a recipe": Kind(
-        lambda world: [*world.compose("--as", "recipe"), "-o", world.out], again=True,
+        lambda world: [*world.compose("--as", "recipe"), "-o", world.out],
         readers=lambda world: [["compose", world.texts, "--recipe", world.out]],
     ),
     "compose a merge": Kind(lambda world: [*world.compose("--as", "mergekit"), "-o", world.home / "out.yaml"],
-        again=True,
-                            product="out.yaml",
                             readers=lambda world: [["compose", world.texts, "--recipe", world.home / "out.yaml"]]),
     "adapt": Kind(lambda world: [*world.adapt(), "-o", world.out], readers=_recipe),
     "adapt, replacing": Kind(
         lambda world: [*world.adapt("--head", "ridge"), "-o", world.recipe, "--replace"], again=True,
-        product="recipe.safetensors",
         readers=lambda world: [world.predict()],
     ),
     "adapt with a page": Kind(
@@ -103,8 +95,7 @@ KINDS: dict[str, Kind] = {
         readers=_recipe,
     ),
     "adapt with a cache": Kind(lambda world: [*world.adapt("--head", "ridge"), "--cache", world.home / "cache2"],
-        again=True,
-                               product="cache2"),
+        again=True),
     "adapt by a router": Kind(
         lambda world: [*world.adapt_pictures("--router", str(world.router), "--cache", str(world.cache)), "-o",
             world.out],
@@ -117,7 +108,7 @@ KINDS: dict[str, Kind] = {
     "suite task": Kind(lambda world: ["suite", "task", world.suite, "--split", "all", "-o", world.out]),
     "suite build": Kind(lambda world: ["suite", "build", world.examples, "-o", world.out], readers=_opened),
     "suite build, replacing": Kind(
-        lambda world: ["suite", "build", world.examples, "-o", world.suite, "--replace"], again=True, product="suite",
+        lambda world: ["suite", "build", world.examples, "-o", world.suite, "--replace"], again=True,
         readers=lambda world: [["suite", "show", world.suite]],
     ),
     "suite freeze": Kind(
@@ -137,10 +128,10 @@ KINDS: dict[str, Kind] = {
             world.home / "p2.json",
                                 "--replace"]],
     ),
-    "train": Kind(lambda world: world.train("--steps", "40", "--experts", "2"), product="trained", slow=True,
+    "train": Kind(lambda world: world.train("--steps", "40", "--experts", "2"), slow=True,
                   readers=lambda world: [world.adapt_pictures("--router", str(world.home / "trained"))]),
     "train with a worker": Kind(
-        lambda world: [*world.train("--steps", "30"), "--workers", "1"], product="trained", slow=True,
+        lambda world: [*world.train("--steps", "30"), "--workers", "1"], slow=True,
         readers=lambda world: [world.adapt_pictures("--router", str(world.home / "trained"))],
     ),
 }  # fmt: skip
@@ -233,7 +224,7 @@ class Killing:
         if not (is_old or is_new):
             mixed = sorted(path for path in differs if found.get(path) != self.old.get(path))
             self.fault(told, f"neither old nor new: {mixed[:4]}")
-        if is_new or (self.home.joinpath(self.kind.product).exists() and self.kind.product not in self.old):
+        if is_new and not is_old:
             for words in self.kind.readers(World(self.home)):
                 read = self.run(words)
                 if read["code"]:

@@ -15,6 +15,7 @@ import smatter
 from smatter.cli.main import main
 from smatter.compose.mixture import Mixture
 from smatter.errors import AlreadyExists, InvalidManifest, SourceChanged, UnsafeFile
+from smatter.files.hashing import Seal
 from smatter.library.export import export
 from smatter.library.library import Library, open_library
 
@@ -79,6 +80,22 @@ def test_what_somebody_has_put_beside_a_stored_source_stays(library: Library, tm
     (folder / "notes.txt").write_text("mine")
     smatter.remove_source(library.folder, "new")
     assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_a_signal_after_the_manifest_is_written_does_not_take_the_source_away(
+    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_seal: Seal) -> None:
+        if "late" in open_library(library.folder).names:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Seal, "save", stop)
+    with pytest.raises(KeyboardInterrupt):
+        smatter.add_source(library.folder, checkpoint(tmp_path / "late", 9), form="int8")
+    monkeypatch.undo()
+    added = open_library(library.folder)
+    assert "late" in added.names
+    added.verify()
 
 
 def test_the_same_contents_are_kept_once_and_as_long_as_somebody_needs_them(library: Library, tmp_path: Path) -> None:

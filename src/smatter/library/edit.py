@@ -152,8 +152,8 @@ def add_source(
             refuse_errors(findings, f"{source} does not mix with {library.manifest.base!r}")
             check_used(keys, findings)
             _publish(added, candidate, seal)
-        except BaseException:
-            _discard_unlisted(library, entry)
+        except BaseException:  # a signal may come when the manifest is written already
+            _discard_unlisted(open_library(folder), entry)
             raise
     return added, findings
 
