@@ -124,7 +124,7 @@ KINDS: dict[str, Kind] = {
     "profile, measured": Kind(
         lambda world: ["profile", world.pictures, "--seconds", "1", "--batch", "1", "-o", world.out, "--replace"],
         again=True, slow=True,
-        readers=lambda world: [["profile", world.pictures, "--from", world.out, "--margin", "2", "-o",
+        readers=lambda world: [["profile", world.pictures, "--from", world.out, "--batch", "1", "--margin", "2", "-o",
             world.home / "p2.json",
                                 "--replace"]],
     ),

@@ -1,6 +1,7 @@
 """Temporary files have an owner that a lock tells, permissions stay, nothing that appears meanwhile is lost."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -85,3 +86,21 @@ def test_a_busy_folder_says_who_has_it_and_is_given_up(tmp_path: Path) -> None:
     process.communicate()
     with locked_folder(tmp_path, 0.2), new_folder(tmp_path / "new") as own, locked_folder(own, 0.2):
         pass  # what nobody else knows of is ours
+
+
+def test_a_signal_while_cleaning_up_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "old").write_text("old")
+    remove, calls = shutil.rmtree, []
+
+    def interrupted(path: Path, ignore_errors: bool) -> None:
+        calls.append(path)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        remove(path, ignore_errors)
+
+    monkeypatch.setattr(shutil, "rmtree", interrupted)
+    with pytest.raises(KeyboardInterrupt), new_folder(tmp_path / "out", replace=True) as folder:
+        (folder / "new").write_text("new")
+    monkeypatch.undo()
+    assert [path.name for path in tmp_path.rglob("*")] == ["out", "new"]

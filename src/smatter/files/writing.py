@@ -162,7 +162,11 @@ def _partial(path: Path, create: Callable[[Path], int]) -> Iterator[tuple[Path, 
         raise _explained(error, path) from error
     finally:
         if temporary != path:
-            _delete(temporary)
+            try:
+                _delete(temporary)
+            except BaseException:  # a signal came meanwhile; the next ones are ignored
+                _delete(temporary)
+                raise
         if descriptor >= 0:
             status = os.fstat(descriptor)
             _own.discard((status.st_dev, status.st_ino))
