@@ -1,6 +1,7 @@
 """A Hugging Face checkpoint folder, read-only: which tensors it has, where they lie, what else describes it."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     if not tensors:
         raise UnsafeFile(f"{folder} has no tensors at all; copy the checkpoint again")
     index = (INDEX,) if weight_map else ()
-    side = tuple(name for name in SIDE_FILES if holds(folder, name))
+    side = held(folder, SIDE_FILES)
     for name in side:
         safe_path(folder, name)
     specs = {name: tensors[name].spec for name in sorted(tensors)}
@@ -126,7 +127,15 @@ def _weight_map(folder: Path) -> dict[str, str]:
 
 def holds(folder: Path, name: str) -> bool:
     """Whether a folder has a file of this name, be it a link to nothing."""
-    return (folder / name).exists() or (folder / name).is_symlink()
+    return os.path.lexists(folder / name)
+
+
+def held(folder: Path, names: Iterable[str]) -> tuple[str, ...]:
+    """Those of the names that a folder has, be they links to nothing; asks the disk once."""
+    present = {path.name for path in folder.iterdir()}
+    return tuple(
+        name for name in names if name.partition("/")[0] in present and ("/" not in name or holds(folder, name))
+    )
 
 
 _OTHER_FORMATS = {

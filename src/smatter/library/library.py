@@ -19,7 +19,7 @@ from smatter.errors import InvalidRecipe, NotFound, SourceChanged, UnknownModule
 from smatter.files.hashing import Seal
 from smatter.files.reading import Array, MappedFile, Stamp, as_torch, safe_path, stamp_of
 from smatter.library.banks import Bank, PlacedBank, read_bank
-from smatter.library.checkpoint import INDEX, SIDE_FILES, WEIGHTS, Checkpoint, holds, open_checkpoint
+from smatter.library.checkpoint import INDEX, SIDE_FILES, WEIGHTS, Checkpoint, held, open_checkpoint
 from smatter.library.contents import Composed, Tensors, content_digest
 from smatter.library.fitted import fit_to
 from smatter.library.manifest import Manifest, SourceEntry, is_excluded, read_manifest
@@ -187,8 +187,8 @@ class Library:
         if not folder.is_dir():
             raise NotFound(f"{folder}, the folder of source {name!r}, is gone: restore it, or remove the source")
         added = [(safe_path(folder, file), record.sha256) for file, record in entry.files.items()]
-        for file in (WEIGHTS, INDEX, *SIDE_FILES) if entry.form == "whole" else ():
-            if file not in entry.files and holds(folder, file):
+        for file in held(folder, (WEIGHTS, INDEX, *SIDE_FILES)) if entry.form == "whole" else ():
+            if file not in entry.files:
                 raise SourceChanged(
                     f"{folder / file} was not there when source {name!r} was added: delete it, or remove the source "
                     "and add it again"

@@ -142,7 +142,7 @@ def check_name(name: str) -> None:
 
 def is_excluded(tensor: str, patterns: tuple[str, ...]) -> bool:
     """Whether a tensor's name on disk matches one of the shell-style patterns."""
-    return _patterns(patterns).match(tensor)
+    return bool(patterns) and _patterns(patterns).match(tensor)
 
 
 _patterns = lru_cache(maxsize=8)(Patterns)
