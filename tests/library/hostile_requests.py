@@ -471,7 +471,7 @@ def recipe_in_a_missing_folder(shelf: Shelf) -> list[str]:
     return [*words, "-o", str(shelf.root / "nowhere/out.safetensors")]
 
 
-@CASES.refused("nowhere", "choose another folder")
+@CASES.refused("nowhere", "create it first")
 def merge_in_a_missing_folder(shelf: Shelf) -> list[str]:
     words = ["compose", str(shelf.library), "--weights", "base=1", "--as", "mergekit"]
     return [*words, "-o", str(shelf.root / "nowhere/out.yaml")]

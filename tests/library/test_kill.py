@@ -66,7 +66,11 @@ KINDS = {
     "replace an export": Kind(lambda shelf: [*shelf.compose()[:-1], str(shelf.export), "--replace"], again=True),
     "export": Kind(lambda shelf: shelf.compose(), again=False),
     "replace a recipe": Kind(
-        lambda shelf: [*shelf.compose("base=.5,law=.5", "--as", "recipe"), "-o", str(shelf.root / "old.safetensors")],
+        lambda shelf: [
+            *shelf.compose("base=.5,law=.5", "--as", "recipe", "--replace"),
+            "-o",
+            str(shelf.root / "old.safetensors"),
+        ],
         again=True,
     ),
     "remove": Kind(lambda shelf: ["library", "remove", str(shelf.library), "code"], again=False),
