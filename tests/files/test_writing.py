@@ -1,5 +1,6 @@
 """Temporary files have an owner that a lock tells, permissions stay, nothing that appears meanwhile is lost."""
 
+import errno
 import os
 import shutil
 import signal
@@ -104,3 +105,18 @@ def test_a_signal_while_cleaning_up_leaves_nothing(tmp_path: Path, monkeypatch: 
         (folder / "new").write_text("new")
     monkeypatch.undo()
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "new"]
+
+
+def test_a_temporary_file_that_cannot_be_deleted_does_not_hide_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_source: Path, _target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def refused(_path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "replace", full)
+    monkeypatch.setattr(Path, "unlink", refused)
+    with pytest.raises(CannotWrite, match="the disk is full"):
+        write_file(tmp_path / "file", b"content")

@@ -162,11 +162,7 @@ def _partial(path: Path, create: Callable[[Path], int]) -> Iterator[tuple[Path, 
         raise _explained(error, path) from error
     finally:
         if temporary != path:
-            try:
-                _delete(temporary)
-            except BaseException:  # a signal came meanwhile; the next ones are ignored
-                _delete(temporary)
-                raise
+            _clean(temporary)
         if descriptor >= 0:
             status = os.fstat(descriptor)
             _own.discard((status.st_dev, status.st_ino))
@@ -254,6 +250,17 @@ def _sweep(leftover: Path) -> None:
         return
     finally:
         os.close(descriptor)
+
+
+def _clean(temporary: Path) -> None:
+    """Delete what is left of a temporary file or folder, whatever happens meanwhile."""
+    try:
+        _delete(temporary)
+    except OSError:  # the next writer sweeps it; an error that is on its way says more than this one
+        return
+    except BaseException:  # a signal; the next ones are ignored
+        _delete(temporary)
+        raise
 
 
 def _delete(path: Path) -> None:
