@@ -225,10 +225,14 @@ def _tied(pair: Pair) -> Iterator[Difference]:
         yield Difference("error", message, "tie_word_embeddings")
 
 
+NO_OUTPUT_LAYER = re.compile(r"(?<!Head)(?<!Heads)Model$|Classification$|QuestionAnswering$")
+"""Classes that predict no tokens: GPT2Model, not GPT2LMHeadModel."""
+
+
 def _own_output_layer(pair: Pair, name: str) -> Difference:
     """An output layer that only the candidate stores: of no account if it is a copy, or if the base has no output."""
     candidate, tied = pair.candidate, word_embeddings_of(pair.candidate, name)
-    if re.search(r"(?<!Head)(?<!Heads)Model$", pair.base.architecture):  # GPT2Model has none, GPT2LMHeadModel one
+    if NO_OUTPUT_LAYER.search(pair.base.architecture):
         return Difference("note", f"{name}: an output layer that the base does not have, left out")
     blocks = ranges(candidate.tensors[name].n_elements)
     if tied and all(np.array_equal(candidate.read(name, *block), candidate.read(tied, *block)) for block in blocks):

@@ -17,6 +17,9 @@ OUTPUT_LAYERS = frozenset(
 
 _WORD_EMBEDDINGS = re.compile(r"(word_embeddings|embed_tokens|wte|embed_in)\.weight$")
 
+_PREDICTS_TOKENS = re.compile(r"LM|PreTraining|HeadsModel$")
+"""Classes with an output layer: one that is in no file can only be tied, whether the configuration says so or not."""
+
 _DERIVED = re.compile(r"(^|\.)(position_ids|token_type_ids|inv_freq|masked_bias|relative_position_index)$")
 _CAUSAL_MASK = re.compile(r"\b(attn|attention)\.bias$")
 
@@ -52,7 +55,8 @@ def names_in(base: Mapping[str, TensorSpec], candidate: Checkpoint) -> dict[str,
                 break
     for name in OUTPUT_LAYERS & base.keys() - names.keys():  # it is tied: its values are the word embeddings'
         tied = [other for other in names if _WORD_EMBEDDINGS.search(other) and base[other].shape == base[name].shape]
-        if len(tied) == 1 and candidate.config.get("tie_word_embeddings", name.startswith("cls.")) is True:
+        says = candidate.config.get("tie_word_embeddings", bool(_PREDICTS_TOKENS.search(candidate.architecture)))
+        if len(tied) == 1 and says is True:
             names[name] = names[tied[0]]
     return names
 
@@ -89,6 +93,11 @@ class Fitted:
     def config(self) -> dict[str, Any]:
         """The source's config.json."""
         return self.checkpoint.config
+
+    @property
+    def is_as_saved(self) -> bool:
+        """Whether another program finds the same values under the same names, but for integers."""
+        return all(self.names.get(name) == name for name, spec in self.tensors.items() if spec.is_floating)
 
     def read(self, name: str, start: int, stop: int) -> Array:
         """Elements start..stop of a tensor, flat."""

@@ -159,4 +159,5 @@ def _rows(reader: Reader, source: str, tensor: str, rows: NDArray[np.int64]) -> 
 
 def _unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.where(norms > 0, norms, 1)
+    norms[norms == 0] = 1
+    return rows / norms

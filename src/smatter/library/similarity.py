@@ -100,18 +100,19 @@ def measure(
     n_sources, n_modules = len(names), len(partition.modules)
     deltas = np.zeros((n_modules, n_sources, n_sources))
     cross, squares = np.zeros((n_modules, n_sources)), np.zeros((n_modules, n_sources))
-    matrices, astray = {}, {}
+    matrices: dict[str, NDArray[np.float64]] = {}
+    astray: dict[tuple[str, str], NDArray[np.int64]] = {}
     for index, tensors in enumerate(partition.modules.values()):
         for tensor in _matrices(tensors, specs):
             spec = specs[tensor]
             width = spec.n_elements // max(spec.shape[0], 1) if len(spec.shape) > 1 else 0
-            has_rows = NARROWEST <= width <= CHUNK
+            has_rows = NARROWEST <= width <= CHUNK and spec.shape[0] > 1
             found = _Sums(n_sources)
             for start, stop in ranges(spec.n_elements, CHUNK // width * width if has_rows else CHUNK):
                 block = np.empty((n_sources, stop - start))  # float64: squares of large weights fit
                 for row, name in zip(block, names, strict=True):
                     row[:] = as_float32(reader.read(name, tensor, start, stop), reader.spec(name, tensor).dtype)
-                found.add(block.reshape(n_sources, -1, width if has_rows else stop - start))
+                found.add(block.reshape(n_sources, -1, width if has_rows else stop - start), has_rows)
                 block -= block[0].copy()
                 deltas[index] += block @ block.T
                 progress(n_sources * (stop - start) * 4)
@@ -136,12 +137,14 @@ class _Sums:
         self._centre: NDArray[np.float64] | None = None
         self._n_rows = 0
 
-    def add(self, block: NDArray[np.float64]) -> None:
-        """Take in some rows, (n_sources, n_rows, width)."""
+    def add(self, block: NDArray[np.float64], has_rows: bool) -> None:
+        """Take in a block, (n_sources, n_rows, width); without rows it is of one row."""
         cross = np.einsum("rnd,nd->rn", block, block[0])
         squares = np.einsum("rnd,rnd->rn", block, block)
         self.cross += cross.sum(axis=1)
         self.squares += squares.sum(axis=1)
+        if not has_rows:
+            return
         if self._centre is None:  # the first rows stand for all of them
             self._centre = block[0].mean(axis=0)
         along, length = block @ self._centre, float(self._centre @ self._centre)
