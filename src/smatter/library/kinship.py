@@ -158,6 +158,6 @@ def _rows(reader: Reader, source: str, tensor: str, rows: NDArray[np.int64]) -> 
 
 
 def _unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    norms: NDArray[np.float32] = np.linalg.norm(rows, axis=1, keepdims=True)
     norms[norms == 0] = 1
     return rows / norms
