@@ -154,7 +154,7 @@ def test_lacking_and_left_over_tensors_are_accepted_by_name(library_of) -> None:
     base, source = make_tensors(0), make_tensors(1, near=make_tensors(0))
     lacking = "encoder.layer.0.output.dense.weight"
     odd = {name: tensor for name, tensor in source.items() if name != lacking} | {"adapter.weight": torch.ones(2, 2)}
-    with pytest.raises(IncompatibleSource, match=rf"lacks {lacking}.*it differs in adapter\.weight too"):
+    with pytest.raises(IncompatibleSource, match=rf"lacks {lacking}.*further differences: adapter\.weight"):
         library_of(base, odd, "refused")
     library = library_of(base, odd, accept=(lacking, "adapter.*"))
     expected = mean(base, source | {lacking: base[lacking]})
@@ -243,3 +243,13 @@ def test_accepted_differences_are_those_of_one_source(library_of) -> None:
     listed = json.loads((library.folder / "library.json").read_text())["sources"]
     assert [source["accepted"] for source in listed] == [[], ["unrelated"]]
     assert library.recipe(Mixture.of({"base": 1.0})).notes.accepted == {}
+
+
+def test_a_head_that_a_source_lacks_is_the_bases(library_of) -> None:
+    """Classes for a task have no pooler: ordinary fine-tunes of a backbone that has one."""
+    base, source = make_tensors(0) | {"pooler.dense.weight": torch.randn(16, 16)}, make_tensors(1, near=make_tensors(0))
+    library = library_of(base, prefixed(source))
+    expected = mean(base, source | {"pooler.dense.weight": base["pooler.dense.weight"]})
+    assert same_bits(library.compose(Mixture.of(HALF)).tensors(), expected)
+    warnings = [each.message for each in check_library(library).findings if each.severity == "warning"]
+    assert warnings == ["lacks the base's head (pooler.dense.weight): the base's stands in"]

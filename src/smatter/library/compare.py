@@ -15,7 +15,14 @@ from smatter.library.checkpoint import Checkpoint
 from smatter.library.configs import Difference, short
 from smatter.library.configs import differences as config_differences
 from smatter.library.findings import Finding, accepted, shown
-from smatter.library.fitted import OUTPUT_LAYERS, common_prefix, is_derived, names_in, word_embeddings_of
+from smatter.library.fitted import (
+    OUTPUT_LAYERS,
+    common_prefix,
+    is_derived,
+    is_dispensable,
+    names_in,
+    word_embeddings_of,
+)
 from smatter.library.manifest import is_excluded
 from smatter.library.side_files import side_file_differences
 from smatter.library.vocabulary import vocabulary_differences
@@ -137,11 +144,8 @@ def _tensors(pair: Pair) -> Iterator[Difference]:
         yield Difference("error", "nothing would be left of it: let --accept name only what differs")
         return
     yield from replaced
-    missing = [
-        name
-        for name, spec in pair.ours.items()
-        if name not in pair.names and name not in OUTPUT_LAYERS and not is_derived(name, spec)
-    ]
+    lacking = {name: spec for name, spec in pair.ours.items() if name not in pair.names and name not in OUTPUT_LAYERS}
+    missing = [name for name, spec in lacking.items() if not is_dispensable(name, spec)]
     rest = {name: spec for name, spec in pair.extra.items() if name not in OUTPUT_LAYERS}
     left_out = [name for name, spec in rest.items() if is_derived(name, spec)]
     extra = [name for name in rest if name not in left_out]
@@ -164,6 +168,8 @@ def _tensors(pair: Pair) -> Iterator[Difference]:
     for name in sorted({*extra} - {*own_head}):
         message = f"has no counterpart in the base for {name}: save it with the base's class, or leave it out"
         yield Difference("error", message, name)
+    if no_head := [name for name, spec in lacking.items() if is_head(name) and not is_derived(name, spec)]:
+        yield Difference("warning", f"lacks the base's head ({shown(no_head)}): the base's stands in")
     if own_head:
         yield Difference("note", f"{shown(own_head)}: a head that the base does not have, left out of mixtures")
     if left_out:

@@ -57,7 +57,7 @@ def refuse_errors(findings: Iterable[Finding], what: str) -> None:
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
         others = [finding.key or finding.kind for finding in errors[1:]]
-        more = f"; it differs in {shown(others)} too" if others else ""
+        more = f"; further differences: {shown(others)}" if others else ""
         raise IncompatibleSource(f"{what}: {errors[0].remedy}{more}")
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from smatter.backbones.modules import is_head
 from smatter.files.reading import Array, MappedFile
 from smatter.library.checkpoint import Checkpoint
 from smatter.library.manifest import is_excluded
@@ -27,6 +28,15 @@ _CAUSAL_MASK = re.compile(r"\b(attn|attention)\.bias$")
 def is_derived(name: str, spec: TensorSpec) -> bool:
     """Whether a tensor follows from the configuration, so that some versions of a library save it and some do not."""
     return not spec.is_floating or bool(_DERIVED.search(name) or (_CAUSAL_MASK.search(name) and len(spec.shape) == 4))
+
+
+def is_dispensable(name: str, spec: TensorSpec) -> bool:
+    """Whether the base's tensor stands in for one that a source lacks, unasked: what is derived, or of a task's head.
+
+    Classes for a task leave out the pooler, the head of pretraining, or both. An output layer may be tied, which is to
+    be found out first.
+    """
+    return is_derived(name, spec) or (is_head(name) and name not in OUTPUT_LAYERS)
 
 
 def common_prefix(base: Iterable[str], candidate: Iterable[str]) -> str:
@@ -119,7 +129,7 @@ def fit_to(base: Checkpoint, checkpoint: Checkpoint, accept: tuple[str, ...] = (
     lacking = [
         name
         for name, spec in base.tensors.items()
-        if name not in names and (name in found or is_derived(name, spec) or is_excluded(name, accept))
+        if name not in names and (name in found or is_dispensable(name, spec) or is_excluded(name, accept))
     ]
     if not lacking and all(name == theirs for name, theirs in names.items()):
         return checkpoint

@@ -22,6 +22,9 @@ which were trained far from their base, at least 0.63. Set on one half of the pa
 MOVED_SHARE, LEAST_MOVED = 0.01, 2
 """Rows of a matrix that must lie elsewhere before it counts as permuted: this share, and this number."""
 
+MANY = 16
+"""Rows to be compared with are taken for at least as many: a network has many matrices that may have a few astray."""
+
 CLEARER = 0.3
 """By how much a row must be more like another row of the base than like its own."""
 
@@ -60,17 +63,17 @@ def _kinship(reader: Reader, similarity: Similarity, partition: Partition, name:
     findings = []
     if permuted:
         message = (
-            f"has rows or columns of {_told(permuted, cosines, partition)} in another order than the base: heads or "
-            "neurons were permuted, and a mixture would mix units that do different things; put them in the base's "
-            "order"
+            f"has rows or columns of {_told(permuted, cosines, partition)} in another order than the base: heads, "
+            "neurons or tokens were permuted, and a mixture would mix what does not belong together; put them in the "
+            "base's order"
         )
         findings.append(Finding("error", "permuted", name, message, "permuted"))
     if strange:
         is_whole = len(strange) > len(body) / 2
-        why = "it comes from another initialisation" if is_whole else "they were initialised anew"
+        why = "it comes from another initialisation" if is_whole else "that part was initialised anew"
         message = (
-            f"is unlike the base in {_told(strange, cosines, partition)}: {why}, and a mixture works as neither; leave "
-            "it out"
+            f"is unlike the base in {_told(strange, cosines, partition)}: {why}, and a mixture works like neither of "
+            "the two; leave this source out"
         )
         findings.append(Finding("error", "unrelated", name, message, "unrelated"))
     if heads:
@@ -84,7 +87,7 @@ def _told(tensors: list[str], cosines: dict[str, float], partition: Partition) -
     lowest = min(tensors, key=lambda tensor: cosines[tensor])
     modules = {partition.module_of(tensor) for tensor in tensors}
     more = f" and {len(modules) - 1} more modules" if len(modules) > 1 else ""
-    return f"{partition.module_of(lowest)}{more} (cosine {cosines[lowest]:.2f} in {lowest})"
+    return f"{partition.module_of(lowest)}{more} (cosine {round(cosines[lowest], 2) + 0:.2f} in {lowest})"
 
 
 def _has_moved_rows(reader: Reader, similarity: Similarity, name: str, tensor: str) -> bool:
@@ -101,7 +104,7 @@ def _has_moved_rows(reader: Reader, similarity: Similarity, name: str, tensor: s
     own, itself, others = (
         _rows(reader, source, tensor, rows) for source, rows in ((name, asked), (base, asked), (base, offered))
     )
-    centre = others.mean(axis=0)
+    centre = others.mean(axis=0) * (len(others) >= MANY)  # few rows have a mean by chance
     share = _moved_share(*(_unit(rows - centre) for rows in (own, itself, others)))
     return share * len(astray) >= _enough(spec.shape[0])
 
@@ -137,7 +140,7 @@ def _moved_share(own: NDArray[np.float32], itself: NDArray[np.float32], others: 
         itself: the base's rows in the same places.
         others: the base's rows in all places that they may come from.
     """
-    enough = max(ASTRAY, 1.5 * math.sqrt(2 * math.log(len(others)) / own.shape[1]))
+    enough = max(ASTRAY, 1.5 * math.sqrt(2 * math.log(max(len(others), MANY)) / own.shape[1]))
     cosines = own @ others.T
     best = cosines.max(axis=1)
     found = (best >= enough) & (best >= np.einsum("nd,nd->n", own, itself) + CLEARER)
