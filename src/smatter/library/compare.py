@@ -219,7 +219,9 @@ def _buffers(pair: Pair) -> Iterator[Difference]:
 def _tied(pair: Pair) -> Iterator[Difference]:
     for name in sorted(OUTPUT_LAYERS):
         if name in pair.ours and name not in pair.names:
-            message = f"the base stores {name}, it ties it to the word embeddings: save both tied or both untied"
+            message = f"lacks {name}, the output layer: save it with the base's class ({pair.base.architecture})"
+            if pair.candidate.config.get("tie_word_embeddings") is True:
+                message = f"the base stores {name}, it ties it to the word embeddings: save both tied or both untied"
             yield Difference("error", f"{message}, or keep the base's", name)
         elif name in pair.ours and pair.names[name] != name and not pair.names[name].endswith(f".{name}"):
             yield Difference("note", f"{name} is tied to its word embeddings, and read from there")
