@@ -18,6 +18,7 @@ from smatter.library.edit import add_source, init_library
 from smatter.library.library import Library, open_library
 
 MakeLibrary = Callable[..., Library]
+SEVERITIES = {"error", "accepted", "warning", "note"}
 
 
 def kinds(report) -> dict[str, set[str]]:
@@ -190,3 +191,91 @@ def test_a_library_of_some_of_its_sources_keeps_the_base(make_library: MakeLibra
     assert all(torch.equal(ours[tensor], theirs[tensor]) for tensor in theirs)
     with pytest.raises(UnknownSource, match="nobody"):
         library.only(["nobody"])
+
+
+def spoil(library: Library) -> None:
+    path = library.path_of(library.manifest.source("a")) / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"\x01")
+
+
+def accept(library: Library) -> None:
+    stranger = write_checkpoint(library.folder.parent / "stranger", make_tensors(77))
+    add_source(library.folder, stranger, accept=["unrelated"])
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "severities"), [(lambda _: None, 0, set()), (accept, 0, {"accepted"}), (spoil, 2, {"error"})]
+)
+def test_verdict_exit_code_and_json_agree(make_library: MakeLibrary, capsys, change, code: int, severities) -> None:
+    library = make_library()
+    change(library)
+    assert main(["library", "check", str(library.folder), "--json"]) == code
+    told = json.loads(capsys.readouterr().out)
+    assert told["ok"] is (code == 0) and {each["severity"] for each in told["findings"]} == severities
+    assert main(["library", "check", str(library.folder)]) == code
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == ("fit to mix" if code == 0 else "not fit to mix")
+    assert {line.partition(":")[0] for line in lines if line.partition(":")[0] in SEVERITIES} == severities
+
+
+def test_what_no_entry_names_is_an_orphan(make_library: MakeLibrary, tmp_path: Path, capsys) -> None:
+    library = make_library()
+    library, _ = add_source(
+        library.folder, write_checkpoint(tmp_path / "d", make_tensors(4, near=make_tensors(0))), form="delta"
+    )
+    assert check_library(library).orphans == ()
+    nested = write_checkpoint(library.folder / "sources/mine/deep", make_tensors(5, near=make_tensors(0)))
+    library, _ = add_source(library.folder, nested)
+    assert check_library(library).orphans == (), "a folder that holds a source is none, however deep it lies"
+    left = ["sources/" + "0" * 64, "sources/.x.partial-1-a", "experts/old.safetensors", ".library.json.partial-7-b"]
+    for name in left:
+        (library.folder / name).parent.mkdir(exist_ok=True)
+        (library.folder / name).write_text("")
+    report = check_library(library)
+    assert report.ok and set(report.orphans) == {str(library.folder / name) for name in left}
+    assert report.to_dict()["orphans"] == list(report.orphans)
+    assert main(["library", "check", str(library.folder)]) == 0
+    assert capsys.readouterr().out.count("orphan: ") == len(left)
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        ("adapter_config.json", "PEFT adapter"),
+        ("model-q4.gguf", "GGUF"),
+        ("model.onnx", "ONNX"),
+        ("pytorch_model.bin", "pickled"),
+        ("notes.txt", "Hugging Face checkpoint folder"),
+    ],
+)
+def test_folders_of_other_formats_are_called_by_their_names(tmp_path: Path, file: str, words: str, capsys) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / file).write_text("{}")
+    assert main(["library", "init", str(tmp_path / "library"), str(tmp_path / "other")]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_add_takes_keys_from_the_command_line(make_library: MakeLibrary, tmp_path: Path, capsys) -> None:
+    library = make_library()
+    odd = write_checkpoint(tmp_path / "odd", make_tensors(77), CONFIG | {"layer_norm_eps": 1e-3})
+    command = ["library", "add", str(library.folder), str(odd)]
+    assert main(command) == 2
+    assert "--accept layer_norm_eps" in capsys.readouterr().err
+    assert main([*command, "--accept", "layer_norm_eps"]) == 2
+    assert "--accept unrelated" in capsys.readouterr().err
+    keys = ["--accept", "layer_norm_eps", "--accept", "unrelated"]
+    assert main([*command, *keys, "--accept", "unrelatd"]) == 2
+    assert "odd" not in open_library(library.folder).names
+    assert main([*command, *keys]) == 0
+    assert capsys.readouterr().out.count("  accepted: ") == 2
+    assert open_library(library.folder).manifest.source("odd").accepted == ("layer_norm_eps", "unrelated")
+
+
+def test_stored_sources_are_compared_as_whole_ones_are(tmp_path: Path) -> None:
+    init_library(tmp_path / "library", write_checkpoint(tmp_path / "b", make_tensors(0), CONFIG | {"vocab_size": 50}))
+    source = write_checkpoint(tmp_path / "s", make_tensors(1, near=make_tensors(0)), CONFIG | {"vocab_size": 51})
+    for form in ("whole", "delta"):
+        library, findings = add_source(tmp_path / "library", source, form, form=form, accept=["vocab_size"])
+        assert ("accepted", "vocab_size") in [(each.severity, each.key) for each in findings]
+    found = [(each.source, each.key) for each in check_library(library).findings if each.severity == "accepted"]
+    assert found == [("whole", "vocab_size"), ("delta", "vocab_size")]

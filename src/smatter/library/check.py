@@ -90,11 +90,11 @@ def check_library(library: Library, progress: Progress = silent) -> Report:
 
 def find_orphans(library: Library) -> tuple[str, ...]:
     """What lies where the library writes, and is of no source and no bank."""
-    kept = {source.path for source in library.manifest.sources}
-    kept |= {f"{EXPERTS}/{bank_file(bank.digest)}" for bank in library.manifest.experts}
+    listed = [library.folder / source.path for source in library.manifest.sources]
+    listed += [library.folder / EXPERTS / bank_file(bank.digest) for bank in library.manifest.experts]
     found = [path for place in (STORED_FOLDER, EXPERTS) for path in sorted((library.folder / place).glob("*"))]
     found += sorted(library.folder.glob(f".*{PARTIAL}*"))
-    return tuple(str(path) for path in found if path.relative_to(library.folder).as_posix() not in kept)
+    return tuple(str(path) for path in found if not any(kept.is_relative_to(path) for kept in listed))
 
 
 def _check_banks(library: Library) -> list[Finding]:
@@ -135,7 +135,14 @@ def _differences(library: Library, entry: SourceEntry) -> list[Finding]:
     if entry.form == "whole":
         checkpoint = open_checkpoint(folder)
         return compare(library.base, checkpoint, entry.name, library.manifest.exclude, accept=entry.accepted)
-    return compare_side_files(library.base, folder, read_config(folder), entry.name, accept=entry.accepted)
+    return compare_side_files(
+        library.base,
+        folder,
+        read_config(folder),
+        name=entry.name,
+        exclude=library.manifest.exclude,
+        accept=entry.accepted,
+    )
 
 
 def differing_buffers(library: Library, name: str) -> list[Finding]:

@@ -10,11 +10,19 @@ from typing import Any
 import numpy as np
 
 from smatter.backbones.modules import is_head
+from smatter.compose.execute import ranges
 from smatter.library.checkpoint import Checkpoint
 from smatter.library.configs import Difference, short
 from smatter.library.configs import differences as config_differences
-from smatter.library.findings import Finding, accepted
-from smatter.library.fitted import OUTPUT_LAYERS, common_prefix, is_derived, names_in, word_embeddings_of
+from smatter.library.findings import Finding, accepted, shown
+from smatter.library.fitted import (
+    OUTPUT_LAYERS,
+    common_prefix,
+    is_derived,
+    is_dispensable,
+    names_in,
+    word_embeddings_of,
+)
 from smatter.library.manifest import is_excluded
 from smatter.library.side_files import side_file_differences
 from smatter.library.vocabulary import vocabulary_differences
@@ -23,21 +31,29 @@ from smatter.records import TensorSpec
 
 @dataclass(frozen=True)
 class Pair:
-    """The base and a candidate, with the tensors that take part in mixing."""
+    """The base and a candidate, with the tensors of the candidate that count.
+
+    Args:
+        base: the library's.
+        candidate: the source's.
+        exclude: patterns of tensors that the library leaves out.
+        accept: keys of differences; tensors that they name are the base's in this source.
+    """
 
     base: Checkpoint
     candidate: Checkpoint
     exclude: tuple[str, ...]
+    accept: tuple[str, ...] = ()
 
     @cached_property
     def ours(self) -> dict[str, TensorSpec]:
         """The base's tensors."""
-        return {name: spec for name, spec in self.base.tensors.items() if not is_excluded(name, self.exclude)}
+        return {name: spec for name, spec in self.base.tensors.items() if self._counts(name)}
 
     @cached_property
     def names(self) -> dict[str, str]:
         """The candidate's tensors by the base's names, of those that both have."""
-        return names_in(self.ours, self.candidate)
+        return {name: theirs for name, theirs in self._all_names.items() if name in self.ours}
 
     @cached_property
     def shared(self) -> dict[str, tuple[TensorSpec, TensorSpec]]:
@@ -47,12 +63,15 @@ class Pair:
     @cached_property
     def extra(self) -> dict[str, TensorSpec]:
         """What only the candidate has."""
-        known = {*self.names.values()}
-        return {
-            name: spec
-            for name, spec in self.candidate.tensors.items()
-            if name not in known and not is_excluded(name, self.exclude)
-        }
+        known = {*self._all_names.values()}
+        return {name: spec for name, spec in self.candidate.tensors.items() if name not in known and self._counts(name)}
+
+    @cached_property
+    def _all_names(self) -> dict[str, str]:
+        return names_in(self.base.tensors, self.candidate)  # as `fit_to` finds them
+
+    def _counts(self, name: str) -> bool:
+        return not is_excluded(name, self.exclude) and not is_excluded(name, self.accept)
 
     def setting(self, key: str) -> tuple[Any, Any]:
         """A setting of config.json, the base's and the candidate's."""
@@ -74,7 +93,7 @@ def compare(
         exclude: patterns of tensors that the library leaves out.
         accept: keys of differences that the user has accepted.
     """
-    pair, findings = Pair(base, candidate, exclude), list[Finding]()
+    pair, findings = Pair(base, candidate, exclude, accept), list[Finding]()
     for kind, check in CHECKS.items():
         found = [Finding(each.severity, kind, name, each.message, each.key) for each in check(pair)]
         findings += accepted(found, accept)
@@ -84,12 +103,28 @@ def compare(
 
 
 def compare_side_files(
-    base: Checkpoint, folder: Path, config: dict[str, Any], name: str, accept: tuple[str, ...]
+    base: Checkpoint,
+    folder: Path,
+    config: dict[str, Any],
+    name: str,
+    exclude: tuple[str, ...] = (),
+    accept: tuple[str, ...] = (),
 ) -> list[Finding]:
     """Differences of a stored source, of which config.json and tokenizer are kept as they came."""
-    found = [("settings", each) for each in config_differences(base.config, config)]
+    found = [("tensors", each) for each in _replaced(base, exclude, accept)]
+    found += [("settings", each) for each in config_differences(base.config, config)]
+    found += [("vocabulary", each) for each in _vocabulary_of(base.config, config)]
     found += [("vocabulary", each) for each in vocabulary_differences(base.folder, folder)]
+    found += [("side files", each) for each in side_file_differences(base.folder, folder)]
     return accepted([Finding(each.severity, kind, name, each.message, each.key) for kind, each in found], accept)
+
+
+def _replaced(base: Checkpoint, exclude: tuple[str, ...], accept: tuple[str, ...]) -> Iterator[Difference]:
+    """Which tensors of a source are the base's because the user said so."""
+    names = [name for name in base.tensors if is_excluded(name, accept) and not is_excluded(name, exclude)]
+    if names:
+        verb = "is the base's" if len(names) == 1 else "are the base's"
+        yield Difference("accepted", f"{shown(names)} {verb} in this source")
 
 
 def _architecture(pair: Pair) -> Iterator[Difference]:
@@ -104,11 +139,13 @@ SPLIT = re.compile(r"\b(q_proj|k_proj|v_proj|query|key|value|q_lin|gate_proj|up_
 
 
 def _tensors(pair: Pair) -> Iterator[Difference]:
-    missing = [
-        name
-        for name, spec in pair.ours.items()
-        if name not in pair.names and name not in OUTPUT_LAYERS and not is_derived(name, spec)
-    ]
+    replaced = [*_replaced(pair.base, pair.exclude, pair.accept)]
+    if replaced and not any(pair.ours[name].is_floating for name in pair.names):
+        yield Difference("error", "nothing would be left of it: let --accept name only what differs")
+        return
+    yield from replaced
+    lacking = {name: spec for name, spec in pair.ours.items() if name not in pair.names and name not in OUTPUT_LAYERS}
+    missing = [name for name, spec in lacking.items() if not is_dispensable(name, spec)]
     rest = {name: spec for name, spec in pair.extra.items() if name not in OUTPUT_LAYERS}
     left_out = [name for name, spec in rest.items() if is_derived(name, spec)]
     extra = [name for name in rest if name not in left_out]
@@ -121,8 +158,9 @@ def _tensors(pair: Pair) -> Iterator[Difference]:
             )
             yield Difference("error", message)
             return
-    if prefix := common_prefix(pair.ours, pair.candidate.tensors):
-        yield Difference("note", f"its names have another prefix than the base's ({prefix}): read as the base's")
+    if prefix := common_prefix(pair.base.tensors, pair.candidate.tensors):
+        who = "its names begin" if prefix.startswith("+") else "the base's names begin"
+        yield Difference("note", f"{who} with {prefix[1:]!r} where the other's do not: read by the base's names")
     for name in missing:
         message = f"lacks {name}: save it with the base's class ({pair.base.architecture}), or take the base's"
         yield Difference("error", message, name)
@@ -130,14 +168,12 @@ def _tensors(pair: Pair) -> Iterator[Difference]:
     for name in sorted({*extra} - {*own_head}):
         message = f"has no counterpart in the base for {name}: save it with the base's class, or leave it out"
         yield Difference("error", message, name)
-    if own_head or left_out:
-        shown = _shown(own_head or left_out)
-        what = "a head that the base does not have" if own_head else "what follows from the configuration"
-        yield Difference("note", f"{shown}: {what}, left out of mixtures and exports")
-
-
-def _shown(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    if no_head := [name for name, spec in lacking.items() if is_head(name) and not is_derived(name, spec)]:
+        yield Difference("warning", f"lacks the base's head ({shown(no_head)}): the base's stands in")
+    if own_head:
+        yield Difference("note", f"{shown(own_head)}: a head that the base does not have, left out of mixtures")
+    if left_out:
+        yield Difference("note", f"{shown(left_out)}: follows from the configuration, left out of mixtures")
 
 
 def _shapes(pair: Pair) -> Iterator[Difference]:
@@ -183,7 +219,9 @@ def _buffers(pair: Pair) -> Iterator[Difference]:
 def _tied(pair: Pair) -> Iterator[Difference]:
     for name in sorted(OUTPUT_LAYERS):
         if name in pair.ours and name not in pair.names:
-            message = f"the base stores {name}, it ties it to the word embeddings: save both tied or both untied"
+            message = f"lacks {name}, the output layer: save it with the base's class ({pair.base.architecture})"
+            if pair.candidate.config.get("tie_word_embeddings") is True:
+                message = f"the base stores {name}, it ties it to the word embeddings: save both tied or both untied"
             yield Difference("error", f"{message}, or keep the base's", name)
         elif name in pair.ours and pair.names[name] != name and not pair.names[name].endswith(f".{name}"):
             yield Difference("note", f"{name} is tied to its word embeddings, and read from there")
@@ -195,13 +233,17 @@ def _tied(pair: Pair) -> Iterator[Difference]:
         yield Difference("error", message, "tie_word_embeddings")
 
 
+NO_OUTPUT_LAYER = re.compile(r"(?<!Head)(?<!Heads)Model$|Classification$|QuestionAnswering$")
+"""Classes that predict no tokens: GPT2Model, not GPT2LMHeadModel."""
+
+
 def _own_output_layer(pair: Pair, name: str) -> Difference:
     """An output layer that only the candidate stores: of no account if it is a copy, or if the base has no output."""
     candidate, tied = pair.candidate, word_embeddings_of(pair.candidate, name)
-    if pair.base.architecture.endswith("Model"):
+    if NO_OUTPUT_LAYER.search(pair.base.architecture):
         return Difference("note", f"{name}: an output layer that the base does not have, left out")
-    n_elements = candidate.tensors[name].n_elements
-    if tied and np.array_equal(candidate.read(name, 0, n_elements), candidate.read(tied, 0, n_elements)):
+    blocks = ranges(candidate.tensors[name].n_elements)
+    if tied and all(np.array_equal(candidate.read(name, *block), candidate.read(tied, *block)) for block in blocks):
         return Difference("note", f"{name} is a copy of its word embeddings, as the base has them: left out")
     message = f"it stores {name}, the base ties it to the word embeddings: save both tied or both untied"
     return Difference("error", f"{message}, or leave it out", name)
@@ -224,11 +266,15 @@ def _labels(pair: Pair) -> Iterator[Difference]:
 
 
 def _vocabulary(pair: Pair) -> Iterator[Difference]:
-    ours, theirs = pair.setting("vocab_size")
+    yield from _vocabulary_of(pair.base.config, pair.candidate.config)
+    yield from vocabulary_differences(pair.base.folder, pair.candidate.folder)
+
+
+def _vocabulary_of(base: dict[str, Any], config: dict[str, Any]) -> Iterator[Difference]:
+    ours, theirs = base.get("vocab_size"), config.get("vocab_size")
     if ours is not None and theirs is not None and ours != theirs:
         message = f"config.json: vocab_size is {short(theirs)}, the base's {short(ours)}: use one tokenizer for all"
         yield Difference("error", message, "vocab_size")
-    yield from vocabulary_differences(pair.base.folder, pair.candidate.folder)
 
 
 def _side_files(pair: Pair) -> Iterator[Difference]:

@@ -30,7 +30,7 @@ HARMLESS = frozenset({
     "_name_or_path", "architectures", "transformers_version", "torch_dtype", "dtype", "id2label", "label2id",
     "problem_type", "use_cache", "output_attentions", "output_hidden_states", "return_dict", "gradient_checkpointing",
     "auto_map", "_attn_implementation_autoset", "attn_implementation", "finetuning_task", "task_specific_params",
-    "is_decoder", "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "attention_dropout",
+    "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "attention_dropout",
     "dropout", "drop_path_rate", "resid_pdrop", "embd_pdrop", "attn_pdrop", "initializer_range", "initializer_factor",
     "layer_scale_init_value", "num_labels", "vocab_size", "tie_word_embeddings", "bos_token_id", "eos_token_id",
     "pad_token_id", "summary_first_dropout", "_commit_hash", "name_or_path", "chunk_size_feed_forward", "model_type",
@@ -58,7 +58,7 @@ def differences(base: Mapping[str, Any], candidate: Mapping[str, Any]) -> Iterat
     for key in TOKENS:
         if (mine := base.get(key)) != (other := candidate.get(key)) and other is not None:
             yield Difference(
-                "warning", f"config.json: {key} is {short(other)}, the base's {short(mine)}: exports take that"
+                "warning", f"config.json: {key} is {short(other)}, the base's {short(mine)}: exports take the base's"
             )
 
 
@@ -87,7 +87,16 @@ def _completed(config: Mapping[str, Any]) -> dict[str, Any] | None:
             full = transformers().AutoConfig.for_model(config["model_type"], **settings).to_dict()
     except (StrangersError, SmatterError):
         return None
+    for rope in _ropes(full.get("rope_parameters")):
+        rope.pop("type", None)  # the older word for `rope_type`, which is there by now
     return {key: _as_file(value) for key, value in full.items() if key in KEYS - HARMLESS}
+
+
+def _ropes(parameters: Any) -> list[dict[str, Any]]:
+    """How positions are rotated: in all layers alike, or by kind of layer."""
+    if not isinstance(parameters, dict):
+        return []
+    return [parameters, *(each for each in parameters.values() if isinstance(each, dict))]
 
 
 def _as_file(value: Any) -> Any:

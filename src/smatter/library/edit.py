@@ -150,7 +150,7 @@ def add_source(
             found = [*differing_buffers(added, name), *relations(added, similarity, library.partition)]
             findings += accepted(found, keys)
             refuse_errors(findings, f"{source} does not mix with {library.manifest.base!r}")
-            check_used(keys, findings)
+            check_used(keys, findings, (*library.specs, *candidate.tensors))
             _publish(added, candidate, seal)
         except BaseException:  # a signal may come when the manifest is written already
             _discard_unlisted(open_library(folder), entry)

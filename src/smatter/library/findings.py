@@ -1,6 +1,6 @@
 """What a check finds, and which findings a user may overrule."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -53,17 +53,34 @@ def accepted(findings: Iterable[Finding], keys: tuple[str, ...]) -> list[Finding
 
 
 def refuse_errors(findings: Iterable[Finding], what: str) -> None:
-    """Raise the first error, with the number of others."""
+    """Raise the first error, with the keys of the others."""
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
-        more = f" (and {len(errors) - 1} more differences)" if len(errors) > 1 else ""
+        others = [finding.key or finding.kind for finding in errors[1:]]
+        more = f"; further differences: {shown(others)}" if others else ""
         raise IncompatibleSource(f"{what}: {errors[0].remedy}{more}")
 
 
-def check_used(keys: tuple[str, ...], findings: Iterable[Finding]) -> None:
-    """Refuse a key that accepts nothing: it may be misspelt."""
-    met = [finding.key for finding in findings if finding.severity == "accepted" and finding.key]
+def check_used(keys: tuple[str, ...], findings: Iterable[Finding], tensors: Iterable[str]) -> None:
+    """Refuse a key that accepts no difference and names no tensor: it may be misspelt.
+
+    Args:
+        keys: what the user accepts.
+        findings: of the source.
+        tensors: names of the base's tensors and of the source's.
+    """
+    met = sorted({finding.key for finding in findings if finding.severity == "accepted" and finding.key})
+    names = [*met, *tensors]
     for key in keys:
-        if not any(is_excluded(each, (key,)) for each in met):
-            others = ", ".join(sorted(set(met))) or "none"
-            raise InvalidSettings(f"--accept {key[:80]} names no difference of this source (accepted: {others})")
+        if not any(is_excluded(name, (key,)) for name in names):
+            others = f"those that it accepts are {shown(met)}" if met else "nothing need be accepted"
+            raise InvalidSettings(f"--accept {key[:80]} names no difference of this source: leave it out; {others}")
+
+
+def shown(names: Sequence[str]) -> str:
+    """Some names for people.
+
+    >>> shown(["a", "b", "c", "d", "e"])
+    'a, b, c and 2 more'
+    """
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

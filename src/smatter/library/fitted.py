@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from smatter.backbones.modules import is_head
 from smatter.files.reading import Array, MappedFile
 from smatter.library.checkpoint import Checkpoint
 from smatter.library.manifest import is_excluded
@@ -17,6 +18,9 @@ OUTPUT_LAYERS = frozenset(
 
 _WORD_EMBEDDINGS = re.compile(r"(word_embeddings|embed_tokens|wte|embed_in)\.weight$")
 
+_PREDICTS_TOKENS = re.compile(r"LM|PreTraining|HeadsModel$")
+"""Classes with an output layer: one that is in no file can only be tied, whether the configuration says so or not."""
+
 _DERIVED = re.compile(r"(^|\.)(position_ids|token_type_ids|inv_freq|masked_bias|relative_position_index)$")
 _CAUSAL_MASK = re.compile(r"\b(attn|attention)\.bias$")
 
@@ -24,6 +28,15 @@ _CAUSAL_MASK = re.compile(r"\b(attn|attention)\.bias$")
 def is_derived(name: str, spec: TensorSpec) -> bool:
     """Whether a tensor follows from the configuration, so that some versions of a library save it and some do not."""
     return not spec.is_floating or bool(_DERIVED.search(name) or (_CAUSAL_MASK.search(name) and len(spec.shape) == 4))
+
+
+def is_dispensable(name: str, spec: TensorSpec) -> bool:
+    """Whether the base's tensor stands in for one that a source lacks, unasked: what is derived, or of a task's head.
+
+    Classes for a task leave out the pooler, the head of pretraining, or both. An output layer may be tied, which is to
+    be found out first.
+    """
+    return is_derived(name, spec) or (is_head(name) and name not in OUTPUT_LAYERS)
 
 
 def common_prefix(base: Iterable[str], candidate: Iterable[str]) -> str:
@@ -52,7 +65,8 @@ def names_in(base: Mapping[str, TensorSpec], candidate: Checkpoint) -> dict[str,
                 break
     for name in OUTPUT_LAYERS & base.keys() - names.keys():  # it is tied: its values are the word embeddings'
         tied = [other for other in names if _WORD_EMBEDDINGS.search(other) and base[other].shape == base[name].shape]
-        if len(tied) == 1 and candidate.config.get("tie_word_embeddings", name.startswith("cls.")) is True:
+        says = candidate.config.get("tie_word_embeddings", bool(_PREDICTS_TOKENS.search(candidate.architecture)))
+        if len(tied) == 1 and says is True:
             names[name] = names[tied[0]]
     return names
 
@@ -90,6 +104,11 @@ class Fitted:
         """The source's config.json."""
         return self.checkpoint.config
 
+    @property
+    def is_as_saved(self) -> bool:
+        """Whether another program finds the same values under the same names, but for integers."""
+        return all(self.names.get(name) == name for name, spec in self.tensors.items() if spec.is_floating)
+
     def read(self, name: str, start: int, stop: int) -> Array:
         """Elements start..stop of a tensor, flat."""
         if name in self.names:
@@ -110,7 +129,7 @@ def fit_to(base: Checkpoint, checkpoint: Checkpoint, accept: tuple[str, ...] = (
     lacking = [
         name
         for name, spec in base.tensors.items()
-        if name not in names and (name in found or is_derived(name, spec) or is_excluded(name, accept))
+        if name not in names and (name in found or is_dispensable(name, spec) or is_excluded(name, accept))
     ]
     if not lacking and all(name == theirs for name, theirs in names.items()):
         return checkpoint

@@ -127,7 +127,7 @@ class Library:
 
     def check_untouched(self, sources: tuple[str, ...]) -> None:
         """Refuse to publish what was made of sources that somebody has written to since they were verified."""
-        for name in sources:
+        for name in (*sources, self.manifest.base):  # others are read in its terms
             if not self._is_untouched(name):
                 raise SourceChanged(f"files of source {name!r} were changed while they were read: run this again")
 

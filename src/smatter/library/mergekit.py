@@ -12,6 +12,7 @@ from smatter.compose.mixture import LARGEST, Mixture
 from smatter.compose.recipe import Recipe
 from smatter.errors import InvalidRecipe, InvalidWeights
 from smatter.files.reading import read_small_file
+from smatter.library.fitted import Fitted
 from smatter.library.library import Library
 
 MAX_YAML_BYTES = 1_000_000
@@ -219,6 +220,12 @@ def write_merge(library: Library, what: Recipe | Mixture) -> str:
         entry = library.manifest.source(name)
         if entry.form != "whole":
             raise InvalidRecipe(f"source {name!r} is stored as {entry.form}, which mergekit cannot read; add it whole")
+        source = library.open_source(name)
+        if isinstance(source, Fitted) and not source.is_as_saved:
+            raise InvalidRecipe(
+                f"source {name!r} has other names than the base, or tensors of the base, which mergekit does not know: "
+                "export to a folder instead"
+            )
         models.append({
             "model": str(library.path_of(entry).resolve()),
             "parameters": {"weight": _weights(library, mixture, name)},

@@ -27,8 +27,8 @@ GROUPS = (
 )  # fmt: skip
 """Files that only make sense together, so that all of a group come from one source."""
 
-PLAIN_MODULES = ("Transformer", "Pooling", "Normalize")
-"""Modules of sentence-transformers that have no weights beside the network's."""
+PLAIN_MODULES = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": None}
+"""Modules of sentence-transformers without weights beside the network's, and the folder where they must be, if any."""
 
 
 def side_files(library: Library, mixture: Mixture) -> dict[str, str]:
@@ -95,5 +95,7 @@ def _token(value: Any) -> Any:
 def _is_plain(folder: Path) -> bool:
     """Whether all that sentence-transformers needs beside the network is in side files."""
     content = read_small_json(safe_path(folder, MODULES)) if holds(folder, MODULES) else []
-    kinds = [each.get("type") if isinstance(each, dict) else None for each in content if isinstance(content, list)]
-    return all(kind in [f"sentence_transformers.models.{name}" for name in PLAIN_MODULES] for kind in kinds)
+    if not isinstance(content, list) or not all(isinstance(each, dict) for each in content):
+        return False
+    places = {f"sentence_transformers.models.{name}": place for name, place in PLAIN_MODULES.items()}
+    return all(places.get(str(each.get("type")), "elsewhere") in (None, each.get("path")) for each in content)

@@ -13,8 +13,12 @@ from smatter.records import Partition, Progress, TensorSpec, silent
 NEAR_DUPLICATE = 0.05
 """Two sources closer than this share of the longer delta hardly give a mixture anything to choose."""
 
-ASTRAY = 0.5
-"""A row whose cosine to the base's row is below this may be another row of the base: see `library.kinship`."""
+ASTRAY, ALIKE = 0.5, 0.9
+"""A row may be another row of the base (see `library.kinship`) if its cosine to the base's is below `ASTRAY` once the
+base's mean row, which all rows of an embedding may share, is taken off both; and below `ALIKE` before."""
+
+NARROWEST = 16
+"""Elements of a row, at least, before it is looked at: narrower ones are like some other row by chance."""
 
 CHUNK = 1 << 17
 """Elements of every source side by side: sixteen sources in float64 stay in the last cache."""
@@ -96,54 +100,59 @@ def measure(
     n_sources, n_modules = len(names), len(partition.modules)
     deltas = np.zeros((n_modules, n_sources, n_sources))
     cross, squares = np.zeros((n_modules, n_sources)), np.zeros((n_modules, n_sources))
-    matrices, astray = {}, {}
+    matrices: dict[str, NDArray[np.float64]] = {}
+    astray: dict[tuple[str, str], NDArray[np.int64]] = {}
     for index, tensors in enumerate(partition.modules.values()):
         for tensor in _matrices(tensors, specs):
             spec = specs[tensor]
             width = spec.n_elements // max(spec.shape[0], 1) if len(spec.shape) > 1 else 0
-            has_rows = 0 < width <= CHUNK
-            found = _Rows(n_sources)
+            has_rows = NARROWEST <= width <= CHUNK and spec.shape[0] > 1
+            found = _Sums(n_sources)
             for start, stop in ranges(spec.n_elements, CHUNK // width * width if has_rows else CHUNK):
                 block = np.empty((n_sources, stop - start))  # float64: squares of large weights fit
                 for row, name in zip(block, names, strict=True):
                     row[:] = as_float32(reader.read(name, tensor, start, stop), reader.spec(name, tensor).dtype)
-                found.add(block.reshape(n_sources, -1, width if has_rows else stop - start))
+                found.add(block.reshape(n_sources, -1, width if has_rows else stop - start), has_rows)
                 block -= block[0].copy()
                 deltas[index] += block @ block.T
                 progress(n_sources * (stop - start) * 4)
             if sum(size > 1 for size in spec.shape) > 1:  # a class token is a vector, however it is shaped
-                matrices[tensor] = _cosine(found.cross.sum(axis=1), found.squares.sum(axis=1))
+                matrices[tensor] = _cosine(found.cross, found.squares)
             if has_rows:
-                rows = _cosine(found.cross.T, found.squares.T)
-                for column in np.flatnonzero((rows < ASTRAY).any(axis=0)):
-                    astray[names[column], tensor] = np.flatnonzero(rows[:, column] < ASTRAY)
-            cross[index] += found.cross.sum(axis=1)
-            squares[index] += found.squares.sum(axis=1)
+                rows = {name: np.concatenate(parts) for name, parts in zip(names, found.astray, strict=True)}
+                astray |= {(name, tensor): numbers for name, numbers in rows.items() if len(numbers)}
+            cross[index] += found.cross
+            squares[index] += found.squares
     return Similarity(
         names, tuple(partition.modules), deltas, cross=cross, squares=squares, matrices=matrices, astray=astray
     )
 
 
-class _Rows:
-    """Inner products of the rows of one matrix, block by block: with the base's rows, and with themselves."""
+class _Sums:
+    """Inner products of the sources in one matrix, and which of their rows are astray, block by block."""
 
     def __init__(self, n_sources: int) -> None:
-        self._cross, self._squares = [np.zeros((n_sources, 0))], [np.zeros((n_sources, 0))]
+        self.cross, self.squares = np.zeros(n_sources), np.zeros(n_sources)
+        self.astray: list[list[NDArray[np.int64]]] = [[] for _ in range(n_sources)]
+        self._centre: NDArray[np.float64] | None = None
+        self._n_rows = 0
 
-    def add(self, block: NDArray[np.float64]) -> None:
-        """Take in some rows, (n_sources, n_rows, width)."""
-        self._cross.append(np.einsum("rnd,nd->rn", block, block[0]))
-        self._squares.append(np.einsum("rnd,rnd->rn", block, block))
-
-    @property
-    def cross(self) -> NDArray[np.float64]:
-        """Each source's rows times the base's, (n_sources, n_rows)."""
-        return np.concatenate(self._cross, axis=1)
-
-    @property
-    def squares(self) -> NDArray[np.float64]:
-        """Squared norms of the rows, (n_sources, n_rows)."""
-        return np.concatenate(self._squares, axis=1)
+    def add(self, block: NDArray[np.float64], has_rows: bool) -> None:
+        """Take in a block, (n_sources, n_rows, width); without rows it is of one row."""
+        cross = np.einsum("rnd,nd->rn", block, block[0])
+        squares = np.einsum("rnd,rnd->rn", block, block)
+        self.cross += cross.sum(axis=1)
+        self.squares += squares.sum(axis=1)
+        if not has_rows:
+            return
+        if self._centre is None:  # the first rows stand for all of them
+            self._centre = block[0].mean(axis=0)
+        along, length = block @ self._centre, float(self._centre @ self._centre)
+        centred = _cosine((cross - along - along[0] + length).T, (squares - 2 * along + length).T)
+        is_astray = (centred < ASTRAY) & (_cosine(cross.T, squares.T) < ALIKE)
+        for found, rows in zip(self.astray, is_astray.T, strict=True):
+            found.append(np.flatnonzero(rows) + self._n_rows)
+        self._n_rows += block.shape[1]
 
 
 def _matrices(tensors: tuple[str, ...], specs: Mapping[str, TensorSpec]) -> list[str]:
@@ -152,5 +161,5 @@ def _matrices(tensors: tuple[str, ...], specs: Mapping[str, TensorSpec]) -> list
 
 
 def _cosine(cross: NDArray[np.float64], squares: NDArray[np.float64]) -> NDArray[np.float64]:
-    norms = np.sqrt(squares * squares[..., :1])
+    norms = np.sqrt(np.maximum(squares * squares[..., :1], 0))
     return np.where(norms > 0, cross / np.where(norms > 0, norms, 1), 1.0)

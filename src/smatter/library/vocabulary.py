@@ -1,16 +1,25 @@
 """Which row of the word embeddings is which token: the tokenizer files of two checkpoints, compared."""
 
+import io
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from smatter.errors import UnsafeFile
+from smatter.files.hashing import file_digest
 from smatter.files.reading import parse_json, read_small_file
 from smatter.library.checkpoint import MAX_JSON_BYTES
 from smatter.library.configs import Difference
 
-_SPARE = re.compile(r"[\[<(]?[|\s]*(?:unused|reserved|extra_id|dummy|pad_to)\w*[|\s_-]*\d*[|\s]*[\])>]?", re.IGNORECASE)
+_SPARE = re.compile(
+    r"\W+(?:unused|reserved|extra|dummy|pad_to|placeholder|control|special)\w*\d\W+|madeupword\d+", re.IGNORECASE
+)
 """Names of rows that nobody has trained, such as `[unused7]` or `<|reserved_special_token_3|>`."""
+
+LONGEST_SPARE = 64
+"""Characters of such a name: the expression takes time in the square of its length."""
+
+SENTENCEPIECE = ("tokenizer.model", "spiece.model")
 
 
 def vocabulary_differences(base: Path, candidate: Path) -> Iterator[Difference]:
@@ -23,11 +32,14 @@ def vocabulary_differences(base: Path, candidate: Path) -> Iterator[Difference]:
     if ours is None or theirs is None:
         if (ours is None) != (theirs is None):
             who = "it" if theirs is None else "the base"
-            message = f"{who} has no tokenizer files, so vocabularies cannot be compared; the export takes the base's"
-            yield Difference("warning", message)
+            message = f"{who} has no file that lists its tokens, so vocabularies cannot be compared"
+            yield Difference("warning", f"{message}: make sure that both have one tokenizer")
+        elif any(_differ(base / name, candidate / name) for name in SENTENCEPIECE):
+            message = "has another sentencepiece model than the base, and vocabularies cannot be compared"
+            yield Difference("warning", f"{message}: save both with tokenizer.json")
         return
-    rows = {number: token for token, number in ours.items() if not _SPARE.fullmatch(token)}
-    own_rows = {number: token for token, number in theirs.items() if not _SPARE.fullmatch(token)}
+    rows = {number: token for token, number in ours.items() if not is_spare(token)}
+    own_rows = {number: token for token, number in theirs.items() if not is_spare(token)}
     moved = [
         token
         for token, number in theirs.items()
@@ -46,13 +58,28 @@ def vocabulary_differences(base: Path, candidate: Path) -> Iterator[Difference]:
         yield Difference("warning", f"{message}; the export takes the base's tokenizer, which does not know them")
 
 
+def is_spare(token: str) -> bool:
+    """Whether a token is the name of a row that nobody uses.
+
+    >>> [is_spare(token) for token in ("[unused7]", "<|reserved_special_token_3|>", "reserved", "[MASK]")]
+    [True, True, False, False]
+    """
+    return len(token) <= LONGEST_SPARE and _SPARE.fullmatch(token) is not None
+
+
+def _differ(first: Path, second: Path) -> bool:
+    return first.exists() and second.exists() and file_digest(first) != file_digest(second)
+
+
 def read_vocabulary(folder: Path) -> dict[str, int] | None:
     """Token to number, from whichever tokenizer file there is; None when there is none that can be read."""
     for name, parse in VOCABULARIES.items():
         path = folder / name
         if path.exists():
             try:
-                return parse(read_small_file(path, MAX_JSON_BYTES), path)
+                tokens = parse(read_small_file(path, MAX_JSON_BYTES), path)
+                added = folder / "added_tokens.json"  # tokenizer.json has these itself
+                return tokens | (_vocab_json(read_small_file(added, MAX_JSON_BYTES), added) if added.exists() else {})
             except (LookupError, TypeError, ValueError, AttributeError) as error:
                 if isinstance(error, UnsafeFile):
                     raise
@@ -77,7 +104,8 @@ def _vocab_json(text: bytes, path: Path) -> dict[str, int]:
 
 
 def _vocab_txt(text: bytes, _path: Path) -> dict[str, int]:
-    return {token: number for number, token in enumerate(text.decode().splitlines())}
+    lines = io.StringIO(text.decode(), newline=None)  # ends lines as transformers does: tokens may be other separators
+    return {line.rstrip("\n"): number for number, line in enumerate(lines)}
 
 
 def _checked(tokens: dict[str, int]) -> dict[str, int]:
