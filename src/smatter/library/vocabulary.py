@@ -16,9 +16,6 @@ _SPARE = re.compile(
 )
 """Names of rows that nobody has trained, such as `[unused7]` or `<|reserved_special_token_3|>`."""
 
-LONGEST_SPARE = 64
-"""Characters of such a name: the expression takes time in the square of its length."""
-
 SENTENCEPIECE = ("tokenizer.model", "spiece.model")
 
 
@@ -64,7 +61,7 @@ def is_spare(token: str) -> bool:
     >>> [is_spare(token) for token in ("[unused7]", "<|reserved_special_token_3|>", "reserved", "[MASK]")]
     [True, True, False, False]
     """
-    return len(token) <= LONGEST_SPARE and _SPARE.fullmatch(token) is not None
+    return _SPARE.fullmatch(token) is not None
 
 
 def _differ(first: Path, second: Path) -> bool:
