@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from smatter.errors import SmatterError
+from smatter.records import printable
 
 OFFLINE = {
     "HF_HUB_OFFLINE": "1",
@@ -92,7 +93,8 @@ def without_panic_messages() -> Iterator[None]:
             os.close(terminal)
             caught.seek(0)
             if not is_panic and (text := caught.read()):
-                os.write(_STANDARD_ERROR, text)
+                lines = [printable(line) for line in text.decode(errors="replace").splitlines()]
+                os.write(_STANDARD_ERROR, "".join(f"{line}\n" for line in lines).encode())
 
 
 def _is_panic(error: BaseException) -> bool:

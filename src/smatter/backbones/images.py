@@ -40,13 +40,17 @@ _RESIZED_BY_PREPROCESSOR = frozenset({"convnext", "convnextv2"})
 
 
 def open_image(path: Path) -> Image:
-    """Decode a PNG, JPEG, WebP or BMP file of at most 64 megapixels; anything else is refused in one line."""
+    """Decode a PNG, JPEG, WebP or BMP file to grey or colour; anything else, and what is too large, is refused.
+
+    Large pictures are in memory once, twice where they must be converted.
+    """
     with _opened(path) as image:
         from PIL.ImageOps import exif_transpose
 
         image.load()
         exif_transpose(image, in_place=True)  # else it would be copied even where nothing is to be done
-        return image
+        plain = opaque(image)
+        return plain if plain.mode in ("L", "RGB") else plain.convert("RGB")
 
 
 def check_image(path: Path) -> None:
@@ -148,7 +152,7 @@ class Preprocessing:
         result = torch.empty(len(images), self.n_channels, self.height, self.width)
         mean, std = (torch.tensor(values).reshape(-1, 1, 1) for values in (self.mean, self.std))
         for row, given in enumerate(images):
-            image = opaque(open_image(given) if isinstance(given, Path) else given)
+            image = open_image(given) if isinstance(given, Path) else opaque(given)
             mode = "L" if self.n_channels == 1 else "RGB"
             if image.mode not in (
                 "L",

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from smatter.backbones.images import FORMATS, opaque, open_image
+from smatter.backbones.images import FORMATS, open_image
 from smatter.errors import InvalidSuite, InvalidSupport, NotFound
 from smatter.records import Progress, silent
 from smatter.tasks.assemble import Omissions, assemble, short_name
@@ -195,7 +195,7 @@ def _pictures(paths: Sequence[Path], side: int, omitted: Omissions, progress: Pr
     for path in paths:
         progress(1)
         try:
-            image = opaque(open_image(path)).convert("RGB")
+            image = open_image(path)
         except (InvalidSupport, NotFound) as error:
             omitted.add(str(error))
             continue
@@ -205,7 +205,8 @@ def _pictures(paths: Sequence[Path], side: int, omitted: Omissions, progress: Pr
             omitted.add(f"{path} is the same picture as {first[digest]}; delete it")
             continue
         first[digest] = path
-        pictures.append(_Picture(np.asarray(image.resize((side, side), Resampling.BILINEAR)), digest))
+        small = image.resize((side, side), Resampling.BILINEAR).convert("RGB")
+        pictures.append(_Picture(np.asarray(small), digest))
     return pictures
 
 

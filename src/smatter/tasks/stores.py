@@ -62,7 +62,7 @@ class Sheet:
             image = open_image(self.path)
         except InvalidSupport as error:
             raise InvalidSuite(str(error)) from None
-        grid = np.asarray(image if image.mode in ("L", "RGB") else image.convert("RGB"))
+        grid = np.asarray(image)
         n_rows = -(-self.n_examples // COLUMNS)
         if grid.shape[:2] != (n_rows * self.side, COLUMNS * self.side):
             raise InvalidSuite(
