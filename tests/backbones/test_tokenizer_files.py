@@ -126,6 +126,7 @@ HOSTILE: dict[str, dict[str, Any]] = {
                             "pad_type_id": 0, "pad_token": "a"}},
     "padding that is no object": {"padding": "x"},
     "truncation": {"truncation": {"direction": "Right", "max_length": 0, "strategy": "LongestFirst", "stride": 10**12}},
+    "word that is printed": {"added_tokens": [{**added(1), "special\x1b[31m": True}]},
     "many added tokens": {"added_tokens": [added(number) for number in range(20_000)]},
 }  # fmt: skip
 
@@ -157,6 +158,8 @@ def test_a_tokenizer_without_unknown_token_names_the_remedy(tmp_path: Path) -> N
         ("tokenizer_config", {"tokenizer_class": ["BertTokenizer"]}),
         ("tokenizer_config", [1]),
         ("tokenizer_config", {"pad_token": {"a": 1}}),
+        ("tokenizer_config", {"pad_token": {"content": "x", "lstrip\x1b[31m": True}}),
+        ("tokenizer_config", {"added_tokens_decoder": {"0": {"content": "x", "lstrip\x1b[31m": True}}}),
         ("tokenizer_config", {"model_max_length": "long"}),
         ("tokenizer_config", {"extra_special_tokens": [f"<{number}>" for number in range(20_000)]}),
         ("special_tokens_map", {"pad_token": ["x"]}),

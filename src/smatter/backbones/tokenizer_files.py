@@ -80,6 +80,10 @@ _KEYS = frozenset({
 """Keys of tokenizer_config.json that are copied, beside those of single tokens, which end in `_token`."""
 
 
+_TOKEN = frozenset({"__type", "content", "id", "lstrip", "normalized", "rstrip", "single_word", "special"})
+"""What a token may be described by."""
+
+
 @contextmanager
 def checked_copy(folder: Path, model_type: str) -> Iterator[Path]:
     """A folder for as long as it is needed that holds a checkpoint's tokenizer, if nothing about it is absurd.
@@ -138,6 +142,9 @@ def _known_settings(path: Path) -> dict[str, Any]:
     for key, value in settings.items():
         if len(value) > MAX_ADDED_TOKENS if isinstance(value, list | dict) else len(str(value)) > MAX_TOKEN_CHARACTERS:
             _refuse(path, f"has an overlong {key[:60]!r}")
+        tokens = value.values() if key == "added_tokens_decoder" and isinstance(value, dict) else [value]
+        if any(isinstance(token, dict) and not _is_token(token) for token in tokens if key != "extra_special_tokens"):
+            _refuse(path, f"describes a token in {key[:60]!r} that is overlong, or says what no token says")
     return settings
 
 
@@ -177,13 +184,18 @@ def _check_tokenizer(path: Path) -> None:
     if not isinstance(added, list) or len(added) > MAX_ADDED_TOKENS:
         _refuse(path, f"adds more than {MAX_ADDED_TOKENS} tokens")
     for token in added:
-        if not isinstance(token, dict) or len(str(token.get("content"))) > MAX_TOKEN_CHARACTERS:
-            _refuse(path, "adds an overlong token")
+        if not _is_token(token):
+            _refuse(path, "adds a token that is overlong, or says what no token says")
     padding = content.get("padding")
     strategy = padding.get("strategy") if isinstance(padding, dict) else None
     length = strategy.get("Fixed") if isinstance(strategy, dict) else 0
     if not isinstance(length, int) or length > MAX_PADDING:
         _refuse(path, "pads texts beyond all bounds")
+
+
+def _is_token(token: Any) -> bool:
+    """Whether this describes a token; what the library does not know of it, it would print as it is."""
+    return isinstance(token, dict) and token.keys() <= _TOKEN and len(str(token.get("content"))) <= MAX_TOKEN_CHARACTERS
 
 
 def _chain(path: Path, step: Any, depth: int = 4) -> Iterator[dict[str, Any]]:
