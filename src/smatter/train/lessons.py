@@ -130,11 +130,30 @@ def made_ahead(
 def _in_turn(pool: ProcessPoolExecutor, steps: range) -> Iterator[list[Lesson]]:
     waiting: deque[Future[list[Lesson]]] = deque()
     for step in steps:
-        waiting.append(pool.submit(_work, step))
+        with signals_wait():  # the first call starts the processes, which complain if they lose their parent meanwhile
+            waiting.append(pool.submit(_work, step))
         if len(waiting) > AHEAD:
             yield waiting.popleft().result()
     while waiting:
         yield waiting.popleft().result()
+
+
+@contextmanager
+def signals_wait() -> Iterator[None]:
+    """Put off signals that ask the program to end until a block is through."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    asked = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, lambda number, _frame: came.append(number)) for number in asked}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for number in came:
+        signal.raise_signal(number)
 
 
 _worker: tuple[LiveMixture, Timetable] | None = None
