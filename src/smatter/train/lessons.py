@@ -152,8 +152,8 @@ def signals_wait() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    for number in came:
-        signal.raise_signal(number)
+    for late in came:
+        signal.raise_signal(late)
 
 
 _worker: tuple[LiveMixture, Timetable] | None = None
