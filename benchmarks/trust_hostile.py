@@ -92,7 +92,7 @@ def run_case(stand: Stand, case: Case, template: Path | None) -> dict[str, Any]:
             break
     if case.refused and not codes[-1]:
         row["accepted"] += 1
-    return row
+    return {key: value.replace(str(home), "HOME") if isinstance(value, str) else value for key, value in row.items()}
 
 
 def _word(word: object) -> str:
