@@ -154,10 +154,7 @@ class Preprocessing:
         for row, given in enumerate(images):
             image = open_image(given) if isinstance(given, Path) else opaque(given)
             mode = "L" if self.n_channels == 1 else "RGB"
-            if image.mode not in (
-                "L",
-                mode,
-            ):  # a copy takes memory: greys are converted when small
+            if image.mode not in ("L", mode):  # a copy takes memory: greys are converted when small
                 image = image.convert(mode)
             small = image.resize((self.width, self.height), Resampling.BILINEAR).convert(mode)
             values = np.asarray(small, np.float32).reshape(self.height, self.width, self.n_channels) / 255

@@ -95,11 +95,11 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     return checkpoint
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    """The config.json of a folder; empty when it has none."""
-    config = read_small_json(safe_path(folder, "config.json")) if holds(folder, "config.json") else {}
+def read_config(folder: Path, name: str = "config.json") -> dict[str, Any]:
+    """The config.json of a folder, or another object of settings; empty when it has none."""
+    config = read_small_json(safe_path(folder, name)) if holds(folder, name) else {}
     if not isinstance(config, dict):
-        raise UnsafeFile(f"{folder / 'config.json'} is not a JSON object; copy the checkpoint again")
+        raise UnsafeFile(f"{folder / name} is not a JSON object; copy the checkpoint again")
     return config
 
 

@@ -14,7 +14,7 @@ from smatter.compose.execute import ranges
 from smatter.library.checkpoint import Checkpoint
 from smatter.library.configs import Difference, short
 from smatter.library.configs import differences as config_differences
-from smatter.library.findings import Finding, accepted, shown
+from smatter.library.findings import Finding, accepted, is_ok, shown
 from smatter.library.fitted import (
     OUTPUT_LAYERS,
     common_prefix,
@@ -97,7 +97,7 @@ def compare(
     for kind, check in CHECKS.items():
         found = [Finding(each.severity, kind, name, each.message, each.key) for each in check(pair)]
         findings += accepted(found, accept)
-        if kind == "architecture" and any(finding.severity == "error" for finding in findings):
+        if kind == "architecture" and not is_ok(findings):
             break  # the rest would only repeat it in other words
     return findings
 

@@ -50,11 +50,12 @@ def differences(base: Mapping[str, Any], candidate: Mapping[str, Any]) -> Iterat
         {key: value for key, value in config.items() if key not in HARMLESS} for config in (base, candidate)
     )
     if ours != theirs:
-        complete = _completed(base), _completed(candidate)
-        ours, theirs = (complete[0] or ours, complete[1] or theirs) if all(complete) else (ours, theirs)
+        complete = [each for each in (_completed(base), _completed(candidate)) if each]
+        if is_complete := len(complete) == 2:
+            ours, theirs = complete
         for key in sorted(ours.keys() | theirs.keys()):
             if ours.get(key) != theirs.get(key):
-                yield _difference(key, ours, theirs, is_complete=all(complete))
+                yield _difference(key, ours, theirs, is_complete)
     for key in TOKENS:
         if (mine := base.get(key)) != (other := candidate.get(key)) and other is not None:
             yield Difference(

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from smatter.backbones.modules import is_head
 from smatter.files.reading import Array, MappedFile
@@ -98,11 +97,6 @@ class Fitted:
     def weight_files(self) -> Mapping[str, MappedFile]:
         """The source's files."""
         return self.checkpoint.weight_files
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The source's config.json."""
-        return self.checkpoint.config
 
     @property
     def is_as_saved(self) -> bool:

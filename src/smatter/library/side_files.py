@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from smatter.compose.mixture import Mixture
-from smatter.errors import SourceChanged, UnsafeFile
+from smatter.errors import SourceChanged
 from smatter.files.reading import read_small_json, safe_path
 from smatter.files.writing import copy_file
-from smatter.library.checkpoint import SIDE_FILES, holds
+from smatter.library.checkpoint import SIDE_FILES, holds, read_config
 from smatter.library.configs import Difference, short
 from smatter.library.library import Library
 from smatter.library.manifest import SourceEntry
@@ -68,7 +68,7 @@ def side_file_differences(base: Path, candidate: Path) -> Iterator[Difference]:
                 f"has {', '.join(theirs)}, which the base lacks: exports in which it is the heaviest take it along"
             )
             yield Difference("note", message)
-    ours, theirs_config = _tokenizer_config(base), _tokenizer_config(candidate)
+    ours, theirs_config = (read_config(folder, "tokenizer_config.json") for folder in (base, candidate))
     for key in ("bos_token", "eos_token", "pad_token", "chat_template"):
         mine, other = _token(ours.get(key)), _token(theirs_config.get(key))
         if ours and other is not None and mine != other:
@@ -76,15 +76,6 @@ def side_file_differences(base: Path, candidate: Path) -> Iterator[Difference]:
                 f"tokenizer_config.json: {key} is {short(other)}, the base's {short(mine)}: exports take the base's"
             )
             yield Difference("warning", message)
-
-
-def _tokenizer_config(folder: Path) -> Mapping[str, Any]:
-    if not holds(folder, "tokenizer_config.json"):
-        return {}
-    content = read_small_json(safe_path(folder, "tokenizer_config.json"))
-    if not isinstance(content, dict):
-        raise UnsafeFile(f"{folder / 'tokenizer_config.json'} is not a JSON object; copy the checkpoint again")
-    return content
 
 
 def _token(value: Any) -> Any:
