@@ -24,6 +24,7 @@ from smatter.train.pictures import Variation
 from smatter.train.rates import rate_at
 from smatter.train.state import keep, resume
 from smatter.train.texts import Omission
+from smatter.train.ways import Plain
 
 SCALE = 16.0
 
@@ -86,6 +87,7 @@ def train_backbone(
     save_every: int = 100,
     watch: Callable[[TrainingStep], None] = lambda _: None,
     frozen: Sequence[str] = (),
+    way: Plain | None = None,
 ) -> None:
     """Train a network in place.
 
@@ -98,6 +100,7 @@ def train_backbone(
         save_every: steps between two writes of it.
         watch: told each step.
         frozen: how the names of parameters begin that stay as they are.
+        way: what is learnt and where the loss is looked at; all parameters, at the weights themselves, by default.
     """
     if not isinstance(settings.variation, examples.variation):
         raise InvalidSettings(
@@ -111,7 +114,8 @@ def train_backbone(
         if not name.startswith(tuple(frozen))
     }
     head = torch.nn.Parameter(_first_head(network, examples, settings))
-    trained = {**parameters, "head": head}
+    way = way or Plain()
+    trained = {**way.begin(parameters), "head": head}
     optimizer = torch.optim.AdamW(
         [
             {"params": [p for p in trained.values() if p.ndim > 1], "weight_decay": settings.weight_decay},
@@ -120,24 +124,32 @@ def train_backbone(
         lr=settings.learning_rate,
         betas=(0.9, 0.99),
     )
-    key = json.dumps(asdict(settings) | examples.key | ({"frozen": list(frozen)} if frozen else {}))
-    done = 0 if state is None else resume(state, key, trained, optimizer)
+    key = json.dumps(asdict(settings) | examples.key | ({"frozen": list(frozen)} if frozen else {}) | way.key)
+    kept = trained | way.state
+    done = 0 if state is None else resume(state, key, kept, optimizer)
     for step in range(done, settings.n_steps):
         generator = torch.Generator().manual_seed(1_000_003 * settings.seed + step)
         for group in optimizer.param_groups:
             group["lr"] = settings.rate(step)
         drawn, labels = examples.draw(settings.batch_size, generator)
-        features = network.features(examples.prepared(settings.variation(drawn, generator)))
-        logits = SCALE * normalize(features, dim=1) @ normalize(head, dim=1).T
-        loss = cross_entropy(logits, labels, label_smoothing=settings.smoothing)
+        inputs = examples.prepared(settings.variation(drawn, generator))
+        right = torch.zeros(len(labels))
+
+        def loss_of_batch(inputs=inputs, labels=labels, right=right) -> Tensor:
+            features = network.features(inputs)
+            logits = SCALE * normalize(features, dim=1) @ normalize(head, dim=1).T
+            right.copy_(logits.detach().argmax(dim=1) == labels)
+            return cross_entropy(logits, labels, label_smoothing=settings.smoothing)
+
         optimizer.zero_grad()
-        loss.backward()
+        loss = way.backward(loss_of_batch, generator)
         torch.nn.utils.clip_grad_norm_(trained.values(), 1.0)
         optimizer.step()
-        accuracy = float((logits.detach().argmax(dim=1) == labels).float().mean())
-        watch(TrainingStep(step + 1, float(loss.detach()), accuracy))
+        way.stepped(settings.rate(step), (step + 1) / settings.n_steps)
+        watch(TrainingStep(step + 1, float(loss), float(right.mean())))
         if state is not None and ((step + 1) % save_every == 0 or step + 1 == settings.n_steps):
-            keep(state, key, step + 1, trained, optimizer)
+            keep(state, key, step + 1, kept, optimizer)
+    way.finish()
     for parameter in parameters.values():
         parameter.requires_grad_(False)
 

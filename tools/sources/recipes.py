@@ -1,0 +1,55 @@
+"""How specialists of Signs can be fine-tuned: recipes that a study compares."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from plan import TUNING
+
+from smatter.train.supervised import TrainingSettings
+from smatter.train.ways import Averaged, Flat, LowRank, Mixed, Plain, Pulled, Weights
+
+Make = Callable[[Weights, Sequence[Weights]], Plain]
+"""A way, from the base's weights and those of the siblings."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One way to make all specialists.
+
+    Args:
+        settings: how long and how fast.
+        way: what is learnt and where.
+        frozen: how names of parameters begin that stay the base's.
+        start: the recipe whose specialists these go on from, and whose others are their siblings; the base without.
+        trunk: steps on all domains that all specialists have in common before they part.
+    """
+
+    settings: TrainingSettings = TUNING
+    way: Make = lambda base, siblings: Plain()  # noqa: ARG005
+    frozen: tuple[str, ...] = ()
+    start: str | None = None
+    trunk: int = 0
+
+
+def _at(rate: float, n_steps: int = TUNING.n_steps, **others: float) -> TrainingSettings:
+    return replace(TUNING, learning_rate=rate, n_steps=n_steps, **others)
+
+
+EARLY = ("embeddings", "encoder.stages.0", "encoder.stages.1")
+
+RECIPES: dict[str, Recipe] = {
+    "rate 12e-3": Recipe(_at(12e-3)),
+    "rate 6e-3": Recipe(_at(6e-3)),
+    "mixed with the base": Recipe(_at(12e-3, 600), lambda base, siblings: Mixed(0.2, (), base)),  # noqa: ARG005
+    "mixed with siblings": Recipe(
+        _at(6e-3, 300), lambda base, siblings: Mixed(0.2, siblings, base), start="mixed with the base"
+    ),
+    "only the last stage": Recipe(_at(12e-3), frozen=EARLY),
+    "pulled to the base": Recipe(_at(12e-3, weight_decay=0.0), lambda base, siblings: Pulled(0.5)),  # noqa: ARG005
+    "rate 3e-3": Recipe(_at(3e-3)),
+    "averaged": Recipe(_at(12e-3), lambda base, siblings: Averaged(0.5)),  # noqa: ARG005
+    "common trunk": Recipe(_at(12e-3, 600), trunk=300),
+    "low rank": Recipe(_at(6e-3), lambda base, siblings: LowRank(8)),  # noqa: ARG005
+    "flat": Recipe(_at(12e-3, 450), lambda base, siblings: Flat(0.1)),  # noqa: ARG005
+    "half the steps": Recipe(_at(12e-3, 450)),
+}
