@@ -19,7 +19,8 @@ from pathlib import Path
 from common import PLAIN_PROCESS, ROOT, Rows, machine, show, write_result
 
 os.environ |= PLAIN_PROCESS
-sys.path[:0] = [str(ROOT / "tools" / "sources"), str(ROOT / "tools" / "common")]
+sys.path.insert(0, str(ROOT / "tools" / "common"))
+sys.path.insert(0, str(ROOT / "tools" / "sources"))
 
 import torch
 from libraries import write_library
