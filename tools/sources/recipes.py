@@ -55,6 +55,8 @@ RECIPES: dict[str, Recipe] = {
     "rate 3e-3": Recipe(_at(3e-3)),
     "averaged": Recipe(_at(12e-3), lambda base, siblings: Averaged(0.5)),  # noqa: ARG005
     "common trunk": Recipe(_at(12e-3, 600), trunk=300),
+    "common trunk, half the rate": Recipe(_at(6e-3, 600), trunk=300),
+    "long common trunk": Recipe(_at(6e-3, 450), trunk=600),
     "low rank": Recipe(_at(6e-3), lambda base, siblings: LowRank(8)),  # noqa: ARG005
     "flat": Recipe(_at(12e-3, 450), lambda base, siblings: Flat(0.1)),  # noqa: ARG005
     "half the steps": Recipe(_at(12e-3, 450)),
