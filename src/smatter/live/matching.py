@@ -50,7 +50,9 @@ def match_mixture(library: Library, mixture: Mixture, inputs: Sequence[Any] | Te
             meant for. Of many, as many as one pass takes are used, evenly spread.
     """
     if len(mixture.active_sources) < 2:
-        raise InvalidSettings(f"{mixture.active_sources[0]!r} has all the weight: there is nothing to match")
+        raise InvalidSettings(
+            f"{mixture.active_sources[0]!r} has all the weight, so there is nothing to match: compose without matching"
+        )
     values, kind = gather(inputs)
     if not len(values):
         raise InvalidSupport("there are no inputs to match statistics on: give some")
@@ -121,7 +123,10 @@ def _watch(
         rows = output.movedim(_axis(layer), -1)
         if mask is not None and rows.shape[:-1] == mask[:, : rows.shape[1]].shape:  # padding is no text
             rows = rows[mask[:, : rows.shape[1]]]
-        return see(layer, output, torch.stack(torch.std_mean(rows.flatten(0, -2), dim=0, correction=0)))
+        rows = rows.flatten(0, -2)
+        mean = rows.mean(dim=0)
+        deviation = (rows - mean).square_().mean(dim=0).sqrt()  # several times as fast as torch.std_mean
+        return see(layer, output, torch.stack([deviation, mean]))
 
     hooks = [layer.register_forward_hook(hook) for layer in layers]
     try:
