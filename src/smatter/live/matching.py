@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from smatter.backbones.network import CHUNK, Inputs
+from smatter.backbones.network import Inputs
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
 from smatter.compose.residual import Residual
@@ -56,10 +56,10 @@ def match_mixture(library: Library, mixture: Mixture, inputs: Sequence[Any] | Te
     values, kind = gather(inputs)
     if not len(values):
         raise InvalidSupport("there are no inputs to match statistics on: give some")
-    chosen = torch.linspace(0, len(values) - 1, min(len(values), CHUNK)).long()
-    values = values[chosen] if isinstance(values, Tensor) else tuple(values[row] for row in chosen.tolist())
     check_inputs(values, kind)
     live = LiveMixture(library.only(mixture.active_sources))
+    chosen = torch.linspace(0, len(values) - 1, min(len(values), live.n_at_once)).long()
+    values = values[chosen] if isinstance(values, Tensor) else tuple(values[row] for row in chosen.tolist())
     return library.recipe(mixture, match_statistics(live, mixture, live.prepare(values, kind)))
 
 
