@@ -10,7 +10,7 @@ from torch.nn import Parameter
 from smatter.backbones.network import Network
 from smatter.train.pictures import TrainingPictures
 from smatter.train.supervised import TrainingSettings, train_backbone
-from smatter.train.ways import Averaged, Flat, LowRank, Mixed, Plain, Pulled
+from smatter.train.ways import Averaged, Flat, Factored, Mixed, Plain, Pulled
 
 CONFIG = {
     "model_type": "convnext", "num_channels": 3, "patch_size": 4, "num_stages": 2, "hidden_sizes": [8, 16],
@@ -91,7 +91,7 @@ def test_what_is_always_alone_is_plain() -> None:
 def test_factors_get_the_gradient_that_autograd_gives_them() -> None:
     base = torch.randn(4, 3, generator=seeded())
     parameter, bias = Parameter(base.clone()), Parameter(torch.zeros(4))
-    way = LowRank(2)
+    way = Factored(2)
     factors = way.begin({"matrix": parameter, "bias": bias})
     assert set(factors) == {"matrix.a", "matrix.b"}
     left, right = factors["matrix.b"], factors["matrix.a"]
@@ -123,7 +123,7 @@ def test_an_interruption_leaves_no_trace(tmp_path: Path, name: str) -> None:
         "averaged": lambda: Averaged(0.3),
         "flat": lambda: Flat(0.05),
         "mixed": lambda: Mixed(0.2, 0.3, [{key: 1.1 * tensor for key, tensor in base.items()}], base),
-        "low rank": lambda: LowRank(2),
+        "low rank": lambda: Factored(2),
     }
 
     def tuned(state: Path | None, stop: int | None) -> dict[str, Tensor]:

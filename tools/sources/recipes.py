@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from plan import TUNING
 
 from smatter.train.supervised import TrainingSettings
-from smatter.train.ways import Averaged, Flat, LowRank, Mixed, Plain, Pulled, Weights
+from smatter.train.ways import Averaged, Flat, Factored, Mixed, Plain, Pulled, Weights
 
 Make = Callable[[Weights, Sequence[Weights]], Plain]
 """A way, from the base's weights and those of the siblings."""
@@ -57,7 +57,7 @@ RECIPES: dict[str, Recipe] = {
     "common trunk": Recipe(_at(12e-3, 600), trunk=_at(12e-3, 300)),
     "common trunk, half the rate": Recipe(_at(6e-3, 600), trunk=_at(12e-3, 300)),
     "long common trunk": Recipe(_at(6e-3, 450), trunk=_at(12e-3, 600)),
-    "low rank": Recipe(_at(6e-3), lambda base, siblings: LowRank(8)),  # noqa: ARG005
+    "low rank": Recipe(_at(6e-3), lambda base, siblings: Factored(8)),  # noqa: ARG005
     "flat": Recipe(_at(12e-3, 450), lambda base, siblings: Flat(0.1)),  # noqa: ARG005
     "half the steps": Recipe(_at(12e-3, 450)),
 }
