@@ -10,7 +10,7 @@ from torch.nn import Parameter
 from smatter.backbones.network import Network
 from smatter.train.pictures import TrainingPictures
 from smatter.train.supervised import TrainingSettings, train_backbone
-from smatter.train.ways import Averaged, Flat, Factored, Mixed, Plain, Pulled
+from smatter.train.ways import Averaged, Factored, Flat, Mixed, Plain, Pulled
 
 CONFIG = {
     "model_type": "convnext", "num_channels": 3, "patch_size": 4, "num_stages": 2, "hidden_sizes": [8, 16],

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from plan import TUNING
 
 from smatter.train.supervised import TrainingSettings
-from smatter.train.ways import Averaged, Flat, Factored, Mixed, Plain, Pulled, Weights
+from smatter.train.ways import Averaged, Factored, Flat, Mixed, Plain, Pulled, Weights
 
 Make = Callable[[Weights, Sequence[Weights]], Plain]
 """A way, from the base's weights and those of the siblings."""

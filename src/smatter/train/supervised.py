@@ -108,11 +108,10 @@ def train_backbone(
             "give that as the settings' variation"
         )
     network.model.requires_grad_(False)
-    parameters = {
-        name: parameter.requires_grad_()
-        for name, parameter in network.model.named_parameters()
-        if not name.startswith(tuple(frozen))
-    }
+    named = network.model.named_parameters()
+    parameters = {name: parameter for name, parameter in named if not name.startswith(tuple(frozen))}
+    for parameter in parameters.values():
+        parameter.requires_grad_()
     head = torch.nn.Parameter(_first_head(network, examples, settings))
     way = way or Plain()
     trained = {**way.begin(parameters), "head": head}
