@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from plan import TUNING
+from plan import TRUNK
 
 from smatter.train.supervised import TrainingSettings
 from smatter.train.ways import Averaged, Factored, Flat, Mixed, Plain, Pulled, Weights
@@ -24,15 +24,15 @@ class Recipe:
         trunk: what all specialists have in common before they part, on all domains.
     """
 
-    settings: TrainingSettings = TUNING
+    settings: TrainingSettings
     way: Make = lambda base, siblings: Plain()  # noqa: ARG005
     frozen: tuple[str, ...] = ()
     start: str | None = None
     trunk: TrainingSettings | None = None
 
 
-def _at(rate: float, n_steps: int = TUNING.n_steps, **others: float) -> TrainingSettings:
-    return replace(TUNING, learning_rate=rate, n_steps=n_steps, **others)
+def _at(rate: float, n_steps: int = 900, **others: float) -> TrainingSettings:
+    return replace(TRUNK, learning_rate=rate, n_steps=n_steps, **others)
 
 
 EARLY = ("embeddings", "encoder.stages.0", "encoder.stages.1")
