@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from smatter.algebra.gates import mean_gates, open_probability, sample_gates
+from smatter.errors import InvalidSettings
 from smatter.units.layouts import Layout
 
 TEMPERATURE = 0.5
@@ -64,6 +65,15 @@ class Experts(nn.Module):
         open_ = open_probability(self.logits, TEMPERATURE)
         union = 1 - (1 - open_).prod(dim=0)
         return torch.cat([open_, union[None]]) @ self.sizes / self.sizes.sum()
+
+    def check_room(self, share: float) -> None:
+        """Refuse a share that not even the smallest unit fits in."""
+        least = float(self.sizes.min() / self.sizes.sum())
+        if share < least:
+            raise InvalidSettings(
+                f"an expert share of {share:g} has no room for any unit, the smallest takes {least:.2g}: "
+                "give more, or --units elements"
+            )
 
     def fixed(self, share: float) -> tuple[NDArray[np.float16], NDArray[np.bool_]]:
         """Values and masks of experts that use at most this share of the delta's values each, as a `Bank` has them.
