@@ -15,7 +15,7 @@ from smatter.tasks.shifts.renderings import Inverted
 
 PIXELS = {
     "gaussian-noise", "blur", "jpeg", "occlusion", "low-contrast", "worn", "inverted", "outline", "textured-background",
-    "strong-rotation",
+    "strong-rotation", "gray-on-colour", "halftone", "stroke-thickness", "perspective",
 }  # fmt: skip
 TEXTS = {"template", "casing", "typos"}
 COLUMNS = ("labels", "truth", "domains", "styles")

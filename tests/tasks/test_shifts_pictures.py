@@ -13,7 +13,8 @@ from smatter.tasks.episode import Episode
 from smatter.tasks.shifts.catalogue import SHIFTS
 from smatter.tasks.shifts.corruptions import Blur, GaussianNoise, Jpeg, LowContrast, Occlusion
 from smatter.tasks.shifts.cue import SpuriousCue
-from smatter.tasks.shifts.renderings import Inverted, Outline, StrongRotation, TexturedBackground
+from smatter.tasks.shifts.renderings import Inverted, Outline, TexturedBackground
+from smatter.tasks.shifts.shapes import StrongRotation
 from smatter.tasks.shifts.wear import Worn
 
 

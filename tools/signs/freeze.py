@@ -11,7 +11,8 @@ from smatter.tasks.open import LISTS, SHIPPED, open_suite
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.shifts.catalogue import Shift
 from smatter.tasks.shifts.labels import LabelNoise
-from smatter.tasks.shifts.renderings import Inverted, Outline, StrongRotation, TexturedBackground
+from smatter.tasks.shifts.renderings import GrayOnColour, Halftone, Inverted, Outline, TexturedBackground
+from smatter.tasks.shifts.shapes import Perspective, StrokeThickness, StrongRotation
 from smatter.tasks.shifts.wear import Worn
 from smatter.tasks.suite import Suite
 
@@ -26,7 +27,8 @@ WAYS = (5, 10)
 
 RENDERINGS: dict[str, Shift] = {
     "inverted": Inverted("both"), "outline": Outline("both"), "textured": TexturedBackground("both"),
-    "rotated": StrongRotation("both"),
+    "rotated": StrongRotation("both"), "gray": GrayOnColour("both"), "halftone": Halftone("both"),
+    "thickness": StrokeThickness("both"), "perspective": Perspective("both"),
 }  # fmt: skip
 
 

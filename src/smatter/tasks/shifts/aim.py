@@ -102,6 +102,11 @@ def border_colour(pictures: Pictures) -> Floats:
     return np.asarray(median, np.float32)[:, None, None, :]
 
 
+def distance_from(ground: Floats, pictures: Pictures) -> Floats:
+    """How far each pixel is from the colour of its ground, 0 to 255, (n, height, width, 1)."""
+    return largest_channel(np.abs(pictures - ground))
+
+
 def choose_some(n: int, n_chosen: int, generator: np.random.Generator) -> Integers:
     """Numbers below n in random order, each at most once."""
     return generator.random(n).argsort(kind="stable")[:n_chosen]

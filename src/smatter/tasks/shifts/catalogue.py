@@ -14,8 +14,9 @@ from smatter.tasks.shifts.classes import MissingClasses, SpuriousClasses, StyleM
 from smatter.tasks.shifts.corruptions import Blur, GaussianNoise, Jpeg, LowContrast, Occlusion
 from smatter.tasks.shifts.cue import SpuriousCue
 from smatter.tasks.shifts.labels import LabelNoise
-from smatter.tasks.shifts.renderings import Inverted, Outline, StrongRotation, TexturedBackground
+from smatter.tasks.shifts.renderings import GrayOnColour, Halftone, Inverted, Outline, TexturedBackground
 from smatter.tasks.shifts.safety import ForbiddenClass, ForbiddenDomain
+from smatter.tasks.shifts.shapes import Perspective, StrokeThickness, StrongRotation
 from smatter.tasks.shifts.shots import Imbalance, NearDuplicates, Outliers
 from smatter.tasks.shifts.texts import Casing, Template, Typos
 from smatter.tasks.shifts.wear import Worn
@@ -50,6 +51,10 @@ SHIFTS: dict[str, type[Shift]] = {
     "outline": Outline,
     "textured-background": TexturedBackground,
     "strong-rotation": StrongRotation,
+    "gray-on-colour": GrayOnColour,
+    "halftone": Halftone,
+    "stroke-thickness": StrokeThickness,
+    "perspective": Perspective,
     "template": Template,
     "casing": Casing,
     "typos": Typos,

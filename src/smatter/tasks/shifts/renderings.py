@@ -1,4 +1,4 @@
-"""Renderings that no source is trained on: inverted, outlines only, on a texture, turned far."""
+"""Renderings that no source is trained on: inverted, outlines only, on a texture, on a colour, in dots."""
 
 from __future__ import annotations
 
@@ -6,10 +6,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smatter.tasks.shifts.aim import Floats, Pictures, PictureShift, border_colour, integers, largest_channel, rounded
+from smatter.tasks.shifts.aim import (
+    Floats,
+    Pictures,
+    PictureShift,
+    border_colour,
+    distance_from,
+    largest_channel,
+    rounded,
+)
 
-LEAST_ANGLE, MOST_ANGLE = 45.0, 135.0
 TEXTURE_STRENGTH = 0.55
+SATURATION = 0.3
+"""Of coloured grounds; with more, nothing that knows white grounds only can tell figures apart."""
+LIGHTEST = 110.0
+"""Grey that white turns into on a coloured ground; black stays."""
+N_CELLS = 9.0
+"""Dots of a halftone screen along a side: cells of three and a half pixels where it has 32."""
+MOST_INK = 0.72
+"""How much of a cell the dot of a black place covers, so that it stays a dot."""
+SHARPNESS = 4.0
+"""How steeply a dot's rim turns from black to white."""
 
 
 @dataclass(frozen=True)
@@ -49,30 +66,50 @@ class TexturedBackground(PictureShift):
         colour = np.where(ground > 127, away, 255 - away)
         pattern = TEXTURE_STRENGTH * _patterns(pictures.shape[:3], generator)[..., None]
         texture = ground + pattern * (colour - ground)
-        distance = largest_channel(np.abs(pictures - ground))
-        opacity = (distance / 128).clip(0, 1)
+        opacity = (distance_from(ground, pictures) / 128).clip(0, 1)
         return rounded(texture + opacity * (pictures - texture))
 
 
 @dataclass(frozen=True)
-class StrongRotation(PictureShift):
-    """Every picture turned by an angle of its own between 45 and 135 degrees, to either side.
+class GrayOnColour(PictureShift):
+    """The figure in dark shades of grey on a coloured ground, whose hue is each picture's own.
 
-    Corners that turn out of the picture are lost; those that turn in have the colour of its border.
+    Wherever a picture has the colour of its border, also inside, it gets the new ground.
     """
 
     def change(self, pictures: Pictures, generator: np.random.Generator) -> Pictures:
-        """Turned pictures."""
-        from PIL.Image import Resampling, fromarray
+        """Grey figures on colours."""
+        hue = 6 * generator.random((len(pictures), 1, 1, 1), np.float32)
+        pure = (np.abs((hue + np.array([0, 4, 2], np.float32)) % 6 - 3) - 1).clip(0, 1)
+        colour = 255 * (1 - SATURATION * (1 - pure))
+        grey = LIGHTEST * _lightness(pictures)
+        opacity = (distance_from(border_colour(pictures), pictures) / 128).clip(0, 1)
+        return rounded(colour + opacity * (grey - colour))
 
-        angles = LEAST_ANGLE + (MOST_ANGLE - LEAST_ANGLE) * generator.random(len(pictures))
-        angles *= 1 - 2 * integers(2, len(pictures), generator)
-        fills = border_colour(pictures).reshape(-1, 3).astype(int).tolist()
-        turned = np.empty_like(pictures)
-        for number, (angle, fill) in enumerate(zip(angles.tolist(), fills, strict=True)):
-            image = fromarray(pictures[number]).rotate(angle, Resampling.BILINEAR, fillcolor=tuple(fill))
-            turned[number] = np.asarray(image)
-        return turned
+
+@dataclass(frozen=True)
+class Halftone(PictureShift):
+    """Black dots on white, the larger the darker the place, in a screen of random angle and phase for each picture."""
+
+    def change(self, pictures: Pictures, generator: np.random.Generator) -> Pictures:
+        """Pictures printed in dots."""
+        n, height, width, _ = pictures.shape
+        rows, columns = (np.arange(size, dtype=np.float32) / min(height, width) for size in (height, width))
+        turn = np.float32(2 * np.pi)
+        angle, *phases = turn * generator.random((3, n, 1, 1), np.float32)
+        across = np.cos(angle) * columns + np.sin(angle) * rows[:, None]
+        along = np.cos(angle) * rows[:, None] - np.sin(angle) * columns
+        # From 0 in the middle of a dot to 1 between dots; a dot is where it is below the ink of the place.
+        waves = (np.cos(turn * N_CELLS * way + phase) for way, phase in zip((across, along), phases, strict=True))
+        screen = (2 - sum(waves)) / 4
+        ink = MOST_INK * (1 - _lightness(pictures))
+        dots = (SHARPNESS * (ink - screen[..., None])).clip(0, 1)
+        return np.repeat(rounded(255 - 255 * dots), 3, axis=-1)
+
+
+def _lightness(pictures: Pictures) -> Floats:
+    """How light each pixel looks, from 0 to 1, by the weights of ITU-R BT.601, (n, height, width, 1)."""
+    return np.asarray(pictures @ np.array([0.299, 0.587, 0.114], np.float32), np.float32)[..., None] / np.float32(255)
 
 
 def _patterns(shape: tuple[int, int, int], generator: np.random.Generator) -> Floats:
