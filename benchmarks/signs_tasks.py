@@ -36,7 +36,7 @@ from smatter.train.trainee import Trainee
 LIBRARY = SHIPPED / "signs-library"
 KINDS = ("id", "ood", "mixed")
 PACKAGES = ("torch", "transformers", "numpy")
-N_PROCESSES = 2
+N_PROCESSES = int(os.environ.get("SMATTER_PROCESSES", "2"))
 
 Scores = dict[str, float]
 

@@ -13,8 +13,8 @@ from smatter.tasks.episode import Episode
 from smatter.tasks.shifts.catalogue import SHIFTS
 from smatter.tasks.shifts.corruptions import Blur, GaussianNoise, Jpeg, LowContrast, Occlusion
 from smatter.tasks.shifts.cue import SpuriousCue
-from smatter.tasks.shifts.renderings import Inverted, Outline, TexturedBackground
-from smatter.tasks.shifts.shapes import StrongRotation
+from smatter.tasks.shifts.renderings import GrayOnColour, Halftone, Inverted, Outline, TexturedBackground
+from smatter.tasks.shifts.shapes import Perspective, StrokeThickness, StrongRotation
 from smatter.tasks.shifts.wear import Worn
 
 
@@ -152,9 +152,77 @@ def test_pictures_turn_by_45_to_135_degrees_to_either_side() -> None:
     assert 60 < (angles > 0).sum() < 140 and len(np.unique(angles.round(3))) > 190
 
 
+@pytest.mark.parametrize("shift", [StrongRotation(), Perspective()])
 @pytest.mark.parametrize("colour", [(255, 255, 255), (0, 0, 0), (10, 200, 90)])
-def test_turned_in_corners_have_the_colour_of_the_border(colour: tuple[int, int, int]) -> None:
-    assert (changed(StrongRotation(), plain(colour)) == colour).all()
+def test_what_comes_into_view_has_the_colour_of_the_border(shift, colour: tuple[int, int, int]) -> None:
+    assert (changed(shift, plain(colour)) == colour).all()
+
+
+@pytest.mark.parametrize("size", [(96, 96), (96, 64)])
+def test_perspective_keeps_lines_straight_but_not_parallel(size: tuple[int, int]) -> None:
+    """Diagonals meet where their crossing went; were it affine, that would be the middle of their ends."""
+    middle = np.array(size) / 2
+    places = [middle + np.array(way) * middle * 0.75 for way in ((-1, -1), (1, 1), (-1, 1), (1, -1), (0, 0))]
+    seen = []
+    for row, column in np.array(places).astype(int).tolist():
+        pictures = plain(255, n=50, size=size)
+        pictures[:, row - 3 : row + 3, column - 3 : column + 3] = 0
+        ink = 255 - changed(Perspective(), pictures)[..., 0].astype(float)  # the same corners every time
+        centres = (ink.sum(2) @ np.arange(size[0]), ink.sum(1) @ np.arange(size[1]))
+        seen.append(np.stack(centres, axis=1) / ink.sum((1, 2))[:, None])
+    first, second, third, fourth, crossing = seen
+    ways = np.stack([second - first, third - fourth], axis=2)
+    share = np.linalg.solve(ways, (third - first)[..., None])[:, :1, 0]
+    assert np.abs(first + share * (second - first) - crossing).max() < 0.75
+    off = np.linalg.norm((first + second + third + fourth) / 4 - crossing, axis=1)
+    assert np.median(off) > 1.5 and len(np.unique(crossing.round(4), axis=0)) == 50
+
+
+@pytest.mark.parametrize("ground", [(255, 255, 255), (0, 0, 0), (40, 90, 200)])
+def test_the_ground_gets_a_hue_of_its_own_and_the_figure_shades_of_grey(ground: tuple[int, int, int]) -> None:
+    pictures = plain(ground, n=20)
+    pictures[:, 8:16, 8:24], pictures[:, 16:24, 8:24] = (250, 160, 20), (150, 0, 20)
+    after = changed(GrayOnColour(), pictures).astype(int)
+    figure, around = after[:, 8:24, 8:24], np.concatenate([after[:, :8], after[:, 24:]], axis=1)
+    assert (np.ptp(figure, axis=-1) == 0).all()
+    assert (figure[:, :8].mean((1, 2, 3)) > figure[:, 8:].mean((1, 2, 3)) + 20).all()
+    assert (np.ptp(around, axis=-1) > 70).all() and around.mean(-1).min() > figure[:, :8].mean(-1).max() + 60
+    assert len({picture[0, 0].tobytes() for picture in after}) == 20
+
+
+@pytest.mark.parametrize("size", [32, 64])
+def test_dots_of_a_halftone_are_larger_where_it_is_darker(size: int) -> None:
+    """Equally far from each other at every darkness and size, in every direction, and never solid."""
+    ink = []
+    for value in (255, 192, 128, 64, 0):
+        printed = changed(Halftone(), plain(value, n=30, size=(size, size)))
+        assert (printed == printed[..., :1]).all()
+        ink.append(1 - printed.mean() / 255)
+    assert ink[0] == 0 and all(more > 1.3 * less for less, more in pairwise(ink)) and 0.4 < ink[-1] < 0.9
+    printed = changed(Halftone(), plain(128, n=30, size=(size, size)))[..., 0].astype(float)
+    waves = np.abs(np.fft.rfft2(printed - printed.mean((1, 2), keepdims=True))).reshape(30, -1).argmax(axis=1)
+    down, across = np.fft.fftfreq(size, 1 / size)[waves // (size // 2 + 1)], waves % (size // 2 + 1)
+    assert (np.abs(np.hypot(down, across) - 9) < 1).mean() > 0.8 and len({*zip(down, across, strict=True)}) > 10
+
+
+@pytest.mark.parametrize("side", [32, 64])
+@pytest.mark.parametrize(("ground", "figure"), [((255, 255, 255), (20, 60, 200)), ((0, 0, 0), (250, 240, 10))])
+def test_strokes_get_thick_or_thin_and_keep_their_colour(side: int, ground, figure) -> None:
+    reach = side // 32
+    pictures = plain(ground, n=100, size=(side, side))
+    pictures[:, 6:-6, 10:15] = figure
+    after = changed(StrokeThickness(), pictures)
+    is_figure, is_ground = ((after == colour).all(axis=-1) for colour in (figure, ground))
+    assert (is_figure | is_ground).all()
+    widths = is_figure[:, side // 2].sum(axis=1)
+    assert set(widths.tolist()) == {5 - 2 * reach, 5 + 2 * reach} and 30 < (widths > 5).sum() < 70
+
+
+def test_a_thin_stroke_does_not_vanish() -> None:
+    pictures = plain(255, n=40)
+    pictures[:, 5:25, 8] = pictures[:, 12, 12:28] = pictures[:, 20:24, 18:22] = 0
+    dark = changed(StrokeThickness(), pictures)[..., 0] == 0
+    assert dark[:, 6:24, 8].all() and dark[:, 12, 13:27].all() and dark[:, 21:23, 19:21].any((1, 2)).all()
 
 
 def cue_colours(examples) -> list[tuple[int, ...]]:

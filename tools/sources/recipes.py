@@ -40,9 +40,15 @@ EARLY = ("embeddings", "encoder.stages.0", "encoder.stages.1")
 RECIPES: dict[str, Recipe] = {
     "rate 12e-3": Recipe(_at(12e-3)),
     "rate 6e-3": Recipe(_at(6e-3)),
-    "mixed with the base": Recipe(_at(12e-3, 600), lambda base, siblings: Mixed(0.2, (), base)),  # noqa: ARG005
+    "mixed with the base": Recipe(_at(12e-3, 600), lambda base, siblings: Mixed(0.2, base=base)),  # noqa: ARG005
     "mixed with siblings": Recipe(
-        _at(6e-3, 300), lambda base, siblings: Mixed(0.2, siblings, base), start="mixed with the base"
+        _at(6e-3, 300), lambda base, siblings: Mixed(0.2, siblings=siblings, base=base), start="mixed with the base"
+    ),
+    "siblings after all": Recipe(
+        _at(6e-3, 450), lambda base, siblings: Mixed(0.3, 0.5, siblings, base), start="rate 12e-3"
+    ),
+    "siblings often": Recipe(
+        _at(6e-3, 450), lambda base, siblings: Mixed(0.2, 0.2, siblings, base), start="rate 12e-3"
     ),
     "only the last stage": Recipe(_at(12e-3), frozen=EARLY),
     "pulled to the base": Recipe(_at(12e-3, weight_decay=0.0), lambda base, siblings: Pulled(0.5)),  # noqa: ARG005

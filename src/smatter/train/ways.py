@@ -144,13 +144,16 @@ class Mixed(Plain):
 
     Args:
         least: the smallest share.
+        alone: share of the steps on which it is not mixed.
         siblings: weights of checkpoints that are already tuned; without any, it is mixed with the base alone.
         base: what it is mixed with; the weights that the run begins with, by default.
     """
 
-    def __init__(self, least: float, siblings: Sequence[Weights] = (), base: Weights | None = None) -> None:
-        self.least, self.siblings, self._base = least, siblings, base
-        self.key = {"mixed": least, "siblings": len(siblings)}
+    def __init__(
+        self, least: float, alone: float = 0.0, siblings: Sequence[Weights] = (), base: Weights | None = None
+    ) -> None:
+        self.least, self.alone, self.siblings, self._base = least, alone, siblings, base
+        self.key = {"mixed": least, "alone": alone, "siblings": len(siblings)}
 
     def begin(self, parameters: Mapping[str, Parameter]) -> dict[str, Parameter]:
         """All parameters."""
@@ -162,7 +165,10 @@ class Mixed(Plain):
 
     def backward(self, loss: Callable[[], Tensor], generator: torch.Generator) -> Tensor:
         """The loss of a mixture; the gradient is in the delta."""
-        share = self.least + (1 - self.least) * float(torch.rand((), generator=generator))
+        chance, place = torch.rand(2, generator=generator).tolist()
+        if chance < self.alone:
+            return super().backward(loss, generator)
+        share = self.least + (1 - self.least) * place
         parts = -torch.rand(len(self.deltas) + 1, generator=generator).clamp(min=1e-9).log()
         parts = ((1 - share) * parts / parts.sum()).tolist()
         here = {name: each.detach().clone() for name, each in self.parameters.items()}

@@ -18,7 +18,7 @@ from smatter.tasks.shifts.aim import (
 
 TEXTURE_STRENGTH = 0.55
 SATURATION = 0.3
-"""Of coloured grounds; with more, nothing that knows white grounds only can tell figures apart."""
+"""Of coloured grounds; people read figures on purer colours too, but at 0.5 the sources of Signs hardly do."""
 LIGHTEST = 110.0
 """Grey that white turns into on a coloured ground; black stays."""
 N_CELLS = 9.0
