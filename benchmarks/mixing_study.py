@@ -19,13 +19,15 @@ from pathlib import Path
 from common import PLAIN_PROCESS, ROOT, Rows, machine, show, write_result
 
 os.environ |= PLAIN_PROCESS
-sys.path[:0] = [str(ROOT / "tools" / "sources"), str(ROOT / "tools" / "common")]
+sys.path.insert(0, str(ROOT / "tools" / "common"))
+sys.path.insert(0, str(ROOT / "tools" / "sources"))
 
 import torch
 from libraries import write_library
 from mixing import place
 from plan import SPECIALISTS
 from recipes import RECIPES
+from safetensors.torch import load_file, save_file
 from signs_tasks import PACKAGES, Scores, live, shared_out, tasks
 
 from smatter.compose.mixture import Mixture
@@ -36,16 +38,19 @@ from smatter.live.episodes import episode_queries, prepared_support
 from smatter.live.task import Task
 from smatter.route.encode import source_losses
 from smatter.route.evidence import Evidence
-from smatter.scores.intervals import clustered_interval
+from smatter.scores.intervals import clustered_interval, mean_interval
 from smatter.tasks.lists import TaskList
 from smatter.tasks.open import SHIPPED, open_suite
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.shifts.wear import Worn
+from smatter.tasks.splits import Split
 
 NAME = "mixing_study"
 LISTS = tuple(f"validation-{kind}-{shots}" for kind in ("id", "ood", "mixed") for shots in (1, 2, 5))
 SHIPPED_RECIPE = "as shipped"
 SHOTS = (1, 2, 5)
+SHRUNK = {f"shipped, {factor} of the way": factor for factor in (0.8, 0.6, 0.4)}
+"""No recipes: nearer sources from those that ship, without training."""
 
 
 def library_of(work: Path, recipe: str) -> Path:
@@ -53,11 +58,24 @@ def library_of(work: Path, recipe: str) -> Path:
     if recipe == SHIPPED_RECIPE:
         return SHIPPED / "signs-library"
     folder = place(work, recipe)
+    if recipe in SHRUNK and not folder.exists():
+        write_shrunk(folder, SHRUNK[recipe])
     if not (folder / "library").exists():
         if not (folder / "base").exists():
             shutil.copytree(SHIPPED / "signs-library" / "base", folder / "base")
         write_library(folder, ["base", *SPECIALISTS], folder / "library")
     return folder / "library"
+
+
+def write_shrunk(folder: Path, factor: float) -> None:
+    """The shipped specialists with this share of their distance to the base."""
+    base = load_file(SHIPPED / "signs-library" / "base" / "model.safetensors")
+    for name in SPECIALISTS:
+        shutil.copytree(SHIPPED / "signs-library" / name, folder / name)
+        path = folder / name / "model.safetensors"
+        tuned = load_file(path)
+        near = {key: base[key].float().lerp(tensor.float(), factor).to(tensor) for key, tensor in tuned.items()}
+        save_file(near, path, {"format": "pt"})
 
 
 def score(library: Path, name: str, index: int) -> Scores:
@@ -91,25 +109,45 @@ def score(library: Path, name: str, index: int) -> Scores:
 
 def judge(library: Path, what: str, domain: str, index: int) -> Scores:
     """A task of a specialist's domain, or of a list where there is no domain."""
-    return {"gain": gain(library, what, domain, index)} if domain else score(library, what, index)
+    return {"gain": gain(library, "validation", what, domain, index)} if domain else score(library, what, index)
 
 
 @cache
-def domain_tasks(domain: str, shots: int) -> TaskList:
-    """Validation tasks of one domain."""
-    like = SamplerSettings(split="validation", role="id", n_way=(5, 10), domains=(domain,), n_shot=(shots, shots))
+def domain_tasks(split: Split, domain: str, shots: int) -> TaskList:
+    """Tasks of one domain."""
+    like = SamplerSettings(split=split, role="id", n_way=(5, 10), domains=(domain,), n_shot=(shots, shots))
     return TaskList(domain, Sampler(open_suite("signs"), like, 11), 1000, (Worn("both", 5),))
 
 
-def gain(library: Path, specialist: str, domain: str, index: int) -> float:
+def gain(library: Path, split: Split, specialist: str, domain: str, index: int) -> float:
     """What a specialist is above the base on one task of its domains, in points."""
     network = live(library)
-    queries = episode_queries(network, domain_tasks(domain, SHOTS[index % len(SHOTS)]).episode(index))
+    queries = episode_queries(network, domain_tasks(split, domain, SHOTS[index % len(SHOTS)]).episode(index))
     found = []
     for source in (specialist, network.library.manifest.base):
         network.compose(Mixture.of({source: 1.0}))
         found.append(100 * queries.accuracy(network.read(queries)))
     return found[0] - found[1]
+
+
+def gain_rows(library: Path, split: Split, n_tasks: int) -> Rows:
+    """What each specialist gains over the base on its own domains."""
+    jobs = [
+        (library, split, specialist, domain, index)
+        for specialist, mine in SPECIALISTS.items()
+        for domain in mine
+        for index in range(n_tasks)
+    ]
+    points: dict[str, list[float]] = {}
+    for (_, _, specialist, _, _), found in shared_out("specialists", gain, jobs, 8, keep=True):
+        points.setdefault(specialist, []).append(found)
+    rows: Rows = []
+    for specialist, values in points.items():
+        interval = mean_interval(values)
+        rows.append(
+            {"specialist": specialist, "gain": interval.mean, "gain_low": interval.low, "gain_high": interval.high}
+        )
+    return rows
 
 
 def similarity_of(library: Path) -> Similarity:
@@ -139,7 +177,7 @@ def main() -> None:
     begin = time.perf_counter()
     n_tasks = 2 if options.quick else options.tasks
     there = [name for name in RECIPES if all((place(options.work, name) / each).exists() for each in SPECIALISTS)]
-    recipes = options.recipes or [SHIPPED_RECIPE, *([] if options.quick else there)]
+    recipes = options.recipes or [SHIPPED_RECIPE, *([] if options.quick else [*SHRUNK, *there])]
     rows: Rows = []
     modules: Rows = []
     for recipe in recipes:
@@ -165,7 +203,9 @@ def main() -> None:
         rows.append(row)
         modules += distance_rows(similarity, recipe)
         show("recipes", rows)
-    figures = {f"{row['recipe']} {key}": value for row in rows for key, value in row.items() if isinstance(value, float)}
+    figures = {
+        f"{row['recipe']} {key}": value for row in rows for key, value in row.items() if isinstance(value, float)
+    }
     tables = {"recipes": rows, "distances": modules}
     write_result(NAME, figures, tables, machine(PACKAGES, 1), time.perf_counter() - begin, options.quick)
 
