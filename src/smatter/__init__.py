@@ -35,6 +35,7 @@ _HOMES = {
     "choose_runtime": "smatter.devices.choice",
     "export": "smatter.library.export",
     "init_library": "smatter.library.edit",
+    "match_mixture": "smatter.live.matching",
     "measure_profile": "smatter.devices.measure",
     "open_library": "smatter.library.library",
     "open_task": "smatter.live.model",

@@ -6,7 +6,6 @@ Each recipe has a folder in DIR with a checkpoint for each specialist. A study t
 import argparse
 import sys
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -58,7 +57,7 @@ def tune(work: Path, name: str, specialist: str) -> Path:
         start = before[specialist]
     if recipe.trunk:
         if specialist == TRUNK:
-            settings = replace(settings, n_steps=recipe.trunk)
+            settings = recipe.trunk
         else:
             start = tune(work, name, TRUNK)
     weights_of(network, start)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from plan import TUNING
 
 from smatter.train.supervised import TrainingSettings
-from smatter.train.ways import Averaged, Flat, LowRank, Mixed, Plain, Pulled, Weights
+from smatter.train.ways import Averaged, Factored, Flat, Mixed, Plain, Pulled, Weights
 
 Make = Callable[[Weights, Sequence[Weights]], Plain]
 """A way, from the base's weights and those of the siblings."""
@@ -21,14 +21,14 @@ class Recipe:
         way: what is learnt and where.
         frozen: how names of parameters begin that stay the base's.
         start: the recipe whose specialists these go on from, and whose others are their siblings; the base without.
-        trunk: steps on all domains that all specialists have in common before they part.
+        trunk: what all specialists have in common before they part, on all domains.
     """
 
     settings: TrainingSettings = TUNING
     way: Make = lambda base, siblings: Plain()  # noqa: ARG005
     frozen: tuple[str, ...] = ()
     start: str | None = None
-    trunk: int = 0
+    trunk: TrainingSettings | None = None
 
 
 def _at(rate: float, n_steps: int = TUNING.n_steps, **others: float) -> TrainingSettings:
@@ -54,8 +54,10 @@ RECIPES: dict[str, Recipe] = {
     "pulled to the base": Recipe(_at(12e-3, weight_decay=0.0), lambda base, siblings: Pulled(0.5)),  # noqa: ARG005
     "rate 3e-3": Recipe(_at(3e-3)),
     "averaged": Recipe(_at(12e-3), lambda base, siblings: Averaged(0.5)),  # noqa: ARG005
-    "common trunk": Recipe(_at(12e-3, 600), trunk=300),
-    "low rank": Recipe(_at(6e-3), lambda base, siblings: LowRank(8)),  # noqa: ARG005
+    "common trunk": Recipe(_at(12e-3, 600), trunk=_at(12e-3, 300)),
+    "common trunk, half the rate": Recipe(_at(6e-3, 600), trunk=_at(12e-3, 300)),
+    "long common trunk": Recipe(_at(6e-3, 450), trunk=_at(12e-3, 600)),
+    "low rank": Recipe(_at(6e-3), lambda base, siblings: Factored(8)),  # noqa: ARG005
     "flat": Recipe(_at(12e-3, 450), lambda base, siblings: Flat(0.1)),  # noqa: ARG005
     "half the steps": Recipe(_at(12e-3, 450)),
 }

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from smatter.backbones.gate import quiet_transformers
 from smatter.cli.output import Json, check_new_file, human_size, progress_bar, say, show
-from smatter.errors import InvalidSettings, InvalidWeights
+from smatter.errors import InvalidSettings, InvalidSupport, InvalidWeights
 
 if TYPE_CHECKING:
     from smatter.compose.mixture import Mixture
@@ -33,6 +34,14 @@ RecipeFile = Annotated[
     Path | None,
     typer.Option("--recipe", metavar="FILE", help="A recipe (.safetensors), or a mergekit merge (.yaml)."),
 ]
+Match = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="INPUTS",
+        help="With --weights: correct the means and deviations of activations to those of the sources on a folder of "
+        "pictures, or a .csv, .jsonl or .txt file of texts.",
+    ),
+]
 Output = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="OUT", help="Where to; without it the plan is printed.")
 ]
@@ -56,6 +65,7 @@ def compose(
     task_arithmetic: Arithmetic = None,
     scale: Scale = 1.0,
     recipe: RecipeFile = None,
+    match: Match = None,
     output: Output = None,
     product: As = "folder",
     router: Router = None,
@@ -74,6 +84,9 @@ def compose(
     plan = library.plan(what)
     if output is not None and product != "folder":
         _check_output(output, product, replace)
+    if match is not None:
+        what = _matched(library, what, match, product)
+        plan = library.plan(what)
     needed = {*plan.sources, library.manifest.base}
     with progress_bar("checking files", sum(library.manifest.source(name).n_bytes for name in needed)) as progress:
         library.verify(tuple(needed), progress)
@@ -83,10 +96,43 @@ def compose(
         show(plan.to_dict(), as_json, lambda: say(*str(plan).splitlines()))
         return 0
     _write(library, what, plan.n_bytes, output, product, threads=threads, replace=replace)
+    _tell(output, product, None if match is None else plan.residual.n_nonzero, as_json)
+    return 0
+
+
+def _tell(output: Path, product: Product, n_corrected: int | None, as_json: bool) -> None:
     size = sum(file.stat().st_size for file in output.rglob("*")) if output.is_dir() else output.stat().st_size
     data = {"output": str(output), "as": product, "n_bytes": size}
-    show(data, as_json, lambda: say(f"wrote {output} ({product}, {human_size(size)})"))
-    return 0
+    told = f"wrote {output} ({product}, {human_size(size)})"
+    if n_corrected is not None:
+        data["n_corrected"] = n_corrected
+        told += f"; {n_corrected} parameters corrected to match the sources' statistics"
+    show(data, as_json, lambda: say(told))
+
+
+def _matched(library: "Library", what: "Mixture | Recipe", where: Path, product: Product) -> "Recipe":
+    """The mixture with its statistics matched on some inputs; what is cheap is checked before torch is imported."""
+    from smatter.compose.recipe import Recipe
+    from smatter.tasks.inputs import count_inputs, read_inputs
+
+    if isinstance(what, Recipe) or what.rule != "simplex":
+        raise InvalidSettings("--match corrects a mixture of weights on the simplex: say --weights")
+    if product == "mergekit":
+        raise InvalidSettings("mergekit knows no corrections: with --match, write a folder or a recipe")
+    count_inputs(where)
+    values = []
+    for each in read_inputs(where):
+        if each.value is None:
+            raise InvalidSupport(each.error)
+        values.append(each.value)
+
+    import torch
+
+    from smatter.live.matching import match_mixture
+
+    torch.set_num_threads(1)
+    quiet_transformers()
+    return match_mixture(library, what, values)
 
 
 def _has_its_bits(library: "Library", what: "Mixture | Recipe") -> bool:

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from smatter.backbones.heads import class_sums
-from smatter.backbones.network import Network
+from smatter.backbones.network import Inputs, Network
 from smatter.errors import InvalidSettings
 from smatter.train.examples import TrainingExamples
 from smatter.train.pictures import Variation
@@ -108,11 +108,10 @@ def train_backbone(
             "give that as the settings' variation"
         )
     network.model.requires_grad_(False)
-    parameters = {
-        name: parameter.requires_grad_()
-        for name, parameter in network.model.named_parameters()
-        if not name.startswith(tuple(frozen))
-    }
+    named = network.model.named_parameters()
+    parameters = {name: parameter for name, parameter in named if not name.startswith(tuple(frozen))}
+    for parameter in parameters.values():
+        parameter.requires_grad_()
     head = torch.nn.Parameter(_first_head(network, examples, settings))
     way = way or Plain()
     trained = {**way.begin(parameters), "head": head}
@@ -124,7 +123,8 @@ def train_backbone(
         lr=settings.learning_rate,
         betas=(0.9, 0.99),
     )
-    key = json.dumps(asdict(settings) | examples.key | ({"frozen": list(frozen)} if frozen else {}) | way.key)
+    told = {"frozen": list(frozen)} if frozen else {}
+    key = json.dumps({**asdict(settings), **examples.key, **told, **way.key})
     kept = trained | way.state
     done = 0 if state is None else resume(state, key, kept, optimizer)
     for step in range(done, settings.n_steps):
@@ -133,25 +133,37 @@ def train_backbone(
             group["lr"] = settings.rate(step)
         drawn, labels = examples.draw(settings.batch_size, generator)
         inputs = examples.prepared(settings.variation(drawn, generator))
-        right = torch.zeros(len(labels))
-
-        def loss_of_batch(inputs=inputs, labels=labels, right=right) -> Tensor:
-            features = network.features(inputs)
-            logits = SCALE * normalize(features, dim=1) @ normalize(head, dim=1).T
-            right.copy_(logits.detach().argmax(dim=1) == labels)
-            return cross_entropy(logits, labels, label_smoothing=settings.smoothing)
-
+        batch = _Batch(network, head, inputs, labels, settings.smoothing)
         optimizer.zero_grad()
-        loss = way.backward(loss_of_batch, generator)
+        loss = way.backward(batch.loss, generator)
         torch.nn.utils.clip_grad_norm_(trained.values(), 1.0)
         optimizer.step()
         way.stepped(settings.rate(step), (step + 1) / settings.n_steps)
-        watch(TrainingStep(step + 1, float(loss), float(right.mean())))
+        watch(TrainingStep(step + 1, float(loss), batch.accuracy))
         if state is not None and ((step + 1) % save_every == 0 or step + 1 == settings.n_steps):
             keep(state, key, step + 1, kept, optimizer)
     way.finish()
     for parameter in parameters.values():
         parameter.requires_grad_(False)
+
+
+@dataclass
+class _Batch:
+    """Examples that were drawn, whose loss may be asked for at several weights."""
+
+    network: Network
+    head: Tensor
+    inputs: Inputs
+    labels: Tensor
+    smoothing: float
+    accuracy: float = 0.0
+
+    def loss(self) -> Tensor:
+        """At the network's weights as they are."""
+        features = self.network.features(self.inputs)
+        logits = SCALE * normalize(features, dim=1) @ normalize(self.head, dim=1).T
+        self.accuracy = float((logits.detach().argmax(dim=1) == self.labels).float().mean())
+        return cross_entropy(logits, self.labels, label_smoothing=self.smoothing)
 
 
 def _first_head(network: Network, examples: TrainingExamples, settings: TrainingSettings) -> Tensor:

@@ -185,7 +185,7 @@ class Mixed(Plain):
         return value
 
 
-class LowRank(Plain):
+class Factored(Plain):
     """Every matrix changes by B A of a low rank (LoRA, Hu and others, 2022); nothing else changes.
 
     Args:
