@@ -1,6 +1,7 @@
 """Train the sources of Signs and make their library: python tools/sources/build.py --work DIR -o LIBRARY.
 
-A base learns from all domains that are not held out; specialists go on from it, each on its own domains, two at a time.
+A base learns from all domains that are not held out, from some of their classes. It goes on for a while on all of
+them, and from there specialists part, each on its own domains, two at a time.
 What is done is kept in DIR, so that a build that was stopped goes on where it was.
 """
 
@@ -15,10 +16,13 @@ from multiprocessing.queues import Queue
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "common"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "signs"))
 
+import numpy as np
 import torch
+from freeze import RENDERINGS
 from libraries import write_library
-from plan import BASE_JOB, CONFIG, PREPROCESSOR, SPECIALIST_JOBS, Job
+from plan import BASE_JOB, CONFIG, PREPROCESSOR, SPECIALIST_JOBS, TRUNK_JOB, Job
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from safetensors.torch import load_file
 from torch import Tensor
@@ -40,8 +44,8 @@ def train(job: Job, work: Path, told: "Queue[tuple[str, TrainingStep]] | None" =
     pictures = TrainingPictures.of(open_suite("signs"), "source", domain_shares(job.domains), job.every)
     if job.forbidden:
         pictures = merged(pictures, job.domains.index(job.forbidden))
-    if job.objective == "turns":
-        pictures = Turns(**vars(pictures))
+    if job.objective != "classes":
+        pictures = {"turns": Turns, "renderings": Rendered}[job.objective](**vars(pictures))
     network = Network(CONFIG)
     if job.start:
         load_tensors(network.model, load_file(work / job.start / "model.safetensors"))
@@ -95,6 +99,23 @@ class Turns(TrainingPictures):
         return torch.stack([each.rot90(int(turn), (1, 2)) for each, turn in zip(pixels, turns, strict=True)]), turns
 
 
+class Rendered(TrainingPictures):
+    """Pictures of which each is as it is, or in one of the renderings, by the same chance."""
+
+    def draw(self, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Pictures and their classes."""
+        pixels, labels = super().draw(n, generator)
+        kinds = torch.randint(len(RENDERINGS) + 1, (n,), generator=generator)
+        for kind, rendering in enumerate(RENDERINGS.values()):
+            own = (kinds == kind).nonzero().flatten()
+            if len(own):
+                seed = int(torch.randint(2**31, (), generator=generator))
+                pictures = (255 * pixels[own]).round().byte().permute(0, 2, 3, 1).numpy()
+                changed = rendering.change(pictures, np.random.default_rng(seed))
+                pixels[own] = torch.from_numpy(changed).permute(0, 3, 1, 2).float() / 255
+        return pixels, labels
+
+
 def train_all(jobs: Sequence[Job], work: Path, workers: int) -> None:
     """Train independent sources side by side, with a bar for each."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
@@ -128,6 +149,7 @@ def main() -> None:
     """Base, specialists, library."""
     options = arguments(__doc__)
     train_all([BASE_JOB], options.work, 1)
+    train_all([TRUNK_JOB], options.work, 1)
     train_all(SPECIALIST_JOBS, options.work, 2)
     write_library(options.work, [BASE_JOB.name, *(job.name for job in SPECIALIST_JOBS)], options.out)
 

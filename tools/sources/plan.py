@@ -34,7 +34,9 @@ BASE_EVERY = 6
 """The base learns from one class in so many, so that there is something left for specialists to know."""
 
 BASE = TrainingSettings(n_steps=3000, batch_size=96, learning_rate=6e-3, variation=WEAR)
-TUNING = TrainingSettings(n_steps=900, batch_size=96, learning_rate=1.2e-2, warm_up=0.1, imprint=True, variation=WEAR)
+TRUNK = TrainingSettings(n_steps=300, batch_size=96, learning_rate=1.2e-2, warm_up=0.1, imprint=True, variation=WEAR)
+"""What all specialists have in common before they part: sources that part later mix better."""
+TUNING = replace(TRUNK, n_steps=750, learning_rate=8e-3)
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ class Job:
         start: source to begin with; from random weights where there is none.
         every: one class in so many is learnt from.
         weights_seed: of the random weights.
-        objective: tell classes apart, or tell by how many quarters a picture was turned.
+        objective: tell classes apart, in pictures as they are or rendered anew, or tell by how many quarters a picture
+            was turned.
         forbidden: a domain that is learnt as one class.
     """
 
@@ -58,7 +61,7 @@ class Job:
     start: str | None = None
     every: int = 1
     weights_seed: int = 0
-    objective: Literal["classes", "turns"] = "classes"
+    objective: Literal["classes", "renderings", "turns"] = "classes"
     forbidden: str | None = None
 
 
@@ -66,15 +69,16 @@ INSIDE = tuple(sorted(domain for own in SPECIALISTS.values() for domain in own))
 """Every domain that is not held out."""
 
 BASE_JOB = Job("base", INSIDE, BASE, every=BASE_EVERY)
-SPECIALIST_JOBS = tuple(Job(name, own, TUNING, "base") for name, own in SPECIALISTS.items())
+TRUNK_JOB = Job("trunk", INSIDE, TRUNK, BASE_JOB.name)
+SPECIALIST_JOBS = tuple(Job(name, own, TUNING, TRUNK_JOB.name) for name, own in SPECIALISTS.items())
 
 
 def _specialist(name: str, *domains: str) -> Job:
-    return Job(name, domains, TUNING, "base")
+    return Job(name, domains, TUNING, TRUNK_JOB.name)
 
 
 def _twin(name: str) -> Job:
-    return Job(f"{name}-twin", SPECIALISTS[name], replace(TUNING, seed=1), "base")
+    return Job(f"{name}-twin", SPECIALISTS[name], replace(TUNING, seed=1), TRUNK_JOB.name)
 
 
 SCRIPTS = (*SPECIALISTS["latin"], *SPECIALISTS["alphabets"], *SPECIALISTS["syllables"])
@@ -82,16 +86,26 @@ SCRIPTS = (*SPECIALISTS["latin"], *SPECIALISTS["alphabets"], *SPECIALISTS["sylla
 STUDY_JOBS = (
     _twin("latin"),
     _twin("emoji"),
-    Job("turns", INSIDE, replace(TUNING, imprint=False), "base", objective="turns"),
+    Job("turns", INSIDE, replace(TUNING, imprint=False), TRUNK_JOB.name, objective="turns"),
     _specialist("scripts", *SCRIPTS),
     _specialist("pictures", *SPECIALISTS["emoji"], *SPECIALISTS["symbols"]),
     _specialist("print-and-flags", "latin-print", "cyrillic", "flags"),
     _specialist("hands-and-people", "latin-hand", "kana", "emoji-people"),
-    Job("guard", INSIDE, TUNING, "base", forbidden="kana"),
+    Job("guard", INSIDE, TUNING, TRUNK_JOB.name, forbidden="kana"),
     replace(BASE_JOB, name="stranger", weights_seed=1),
 )
 """With base, specialists and one source of noise, sixteen: near-duplicates by another seed, another objective,
 specialists of many domains, one that learnt what is forbidden in the safety study, a base from other random weights."""
 
-LONGER_JOB = Job("base-longer", INSIDE, TUNING, "base", BASE_EVERY)
+WHOLE = replace(TRUNK, n_steps=TRUNK.n_steps + TUNING.n_steps)
+"""As many steps as trunk and specialist together."""
+
+PEER_JOBS = (
+    Job("one-for-all", INSIDE, WHOLE, BASE_JOB.name),
+    Job("rendered", INSIDE, WHOLE, BASE_JOB.name, objective="renderings"),
+)
+"""What one would train instead: one network on all that any specialist learns from, and the same in renderings that
+no source sees, which the experts of routers learn."""
+
+LONGER_JOB = Job("base-longer", INSIDE, WHOLE, BASE_JOB.name, BASE_EVERY)
 """The base once more, for as many steps as a specialist, on all domains: was it trained to the end?"""

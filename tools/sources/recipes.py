@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from plan import TUNING
+from plan import TRUNK
 
 from smatter.train.supervised import TrainingSettings
 from smatter.train.ways import Averaged, Factored, Flat, Mixed, Plain, Pulled, Weights
@@ -24,15 +24,15 @@ class Recipe:
         trunk: what all specialists have in common before they part, on all domains.
     """
 
-    settings: TrainingSettings = TUNING
+    settings: TrainingSettings
     way: Make = lambda base, siblings: Plain()  # noqa: ARG005
     frozen: tuple[str, ...] = ()
     start: str | None = None
     trunk: TrainingSettings | None = None
 
 
-def _at(rate: float, n_steps: int = TUNING.n_steps, **others: float) -> TrainingSettings:
-    return replace(TUNING, learning_rate=rate, n_steps=n_steps, **others)
+def _at(rate: float, n_steps: int = 900, **others: float) -> TrainingSettings:
+    return replace(TRUNK, learning_rate=rate, n_steps=n_steps, **others)
 
 
 EARLY = ("embeddings", "encoder.stages.0", "encoder.stages.1")
@@ -56,6 +56,8 @@ RECIPES: dict[str, Recipe] = {
     "averaged": Recipe(_at(12e-3), lambda base, siblings: Averaged(0.5)),  # noqa: ARG005
     "common trunk": Recipe(_at(12e-3, 600), trunk=_at(12e-3, 300)),
     "common trunk, half the rate": Recipe(_at(6e-3, 600), trunk=_at(12e-3, 300)),
+    "common trunk, longer apart": Recipe(_at(8e-3, 750), trunk=_at(12e-3, 300)),
+    "common trunk, slow and long": Recipe(_at(6e-3, 1200), trunk=_at(12e-3, 300)),
     "long common trunk": Recipe(_at(6e-3, 450), trunk=_at(12e-3, 600)),
     "low rank": Recipe(_at(6e-3), lambda base, siblings: Factored(8)),  # noqa: ARG005
     "flat": Recipe(_at(12e-3, 450), lambda base, siblings: Flat(0.1)),  # noqa: ARG005

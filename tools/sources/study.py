@@ -1,7 +1,7 @@
 """Train networks that do not ship, to study those that do: python tools/sources/study.py --work DIR -o LIBRARY.
 
-Takes the base and the specialists from DIR, where `build.py` left them. LIBRARY holds all sixteen sources; the base
-that went on stays in DIR, for `benchmarks/signs_sources.py`.
+Takes base, trunk and specialists from DIR, where `build.py` left them. LIBRARY holds all sixteen sources. The base that
+went on, and what one would train instead of specialists, stay in DIR, for the benchmarks.
 """
 
 from pathlib import Path
@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from build import arguments, train_all, write_checkpoint
 from libraries import write_library
-from plan import BASE_JOB, CONFIG, LONGER_JOB, SPECIALIST_JOBS, STUDY_JOBS
+from plan import BASE_JOB, CONFIG, LONGER_JOB, PEER_JOBS, SPECIALIST_JOBS, STUDY_JOBS
 from safetensors.torch import load_file
 
 from smatter.backbones.network import Network, load_tensors
@@ -34,7 +34,7 @@ def write_noise(base: Path, folder: Path) -> None:
 def main() -> None:
     """The base that goes on, the rest of the sixteen, their library."""
     options = arguments(__doc__)
-    train_all([LONGER_JOB, *STUDY_JOBS], options.work, 2)
+    train_all([LONGER_JOB, *PEER_JOBS, *STUDY_JOBS], options.work, 2)
     write_noise(options.work / BASE_JOB.name, options.work / "noise")
     names = [job.name for job in (BASE_JOB, *SPECIALIST_JOBS, *STUDY_JOBS)]
     write_library(options.work, [*names, "noise"], options.out)
