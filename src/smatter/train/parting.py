@@ -30,6 +30,19 @@ def expert_of(variant: int | None, n_experts: int) -> int:
     return n_experts if variant is None else variant % n_experts
 
 
+def expert_names(variants: Sequence[str], n_experts: int) -> list[str]:
+    """What to call each expert: by the variants that it begins with.
+
+    >>> expert_names(["inverted", "outline", "halftone"], 2)
+    ['inverted, halftone', 'outline']
+    """
+    found = [
+        [name for number, name in enumerate(variants) if expert_of(number, n_experts) == each]
+        for each in range(n_experts)
+    ]
+    return [", ".join(names) or f"expert {number}" for number, names in enumerate(found, 1)]
+
+
 def expected_load(series: Sequence[Series], n_experts: int) -> Tensor:
     """The share of the tasks that each expert begins with, (n_experts + 1,); none has nothing."""
     load = torch.full((n_experts + 1,), 1e-3)

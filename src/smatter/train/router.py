@@ -15,10 +15,11 @@ from smatter.route.probe import draw_probe
 from smatter.route.store import TrainedRouter
 from smatter.settings import MetaSettings
 from smatter.tasks.open import open_suite
-from smatter.tasks.shifts.catalogue import Shift
+from smatter.tasks.shifts.catalogue import Shift, table_of
 from smatter.tasks.suite import Suite
 from smatter.train.curriculum import make_curriculum
 from smatter.train.meta import meta_train
+from smatter.train.parting import expert_names
 from smatter.train.trainee import MetaStep, Trainee, Validation
 
 
@@ -65,6 +66,7 @@ def train_router(
     if bank := trainee.bank():
         placed = PlacedBank(bank, trainee.live.numbering)
         record |= {"expert_shares": placed.shares, "expert_overlaps": placed.overlaps}
+        record["expert_names"] = expert_names([str(table_of(each)["shift"]) for each in variants], len(bank.masks))
     return trainee.finish(record)
 
 

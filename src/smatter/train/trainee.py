@@ -89,9 +89,7 @@ class Trainee:
         series: the kinds of tasks that are learnt from, for experts to part by.
     """
 
-    def __init__(
-        self, live: LiveMixture, probe: Probe, settings: MetaSettings, series: Sequence[Series] = ()
-    ) -> None:
+    def __init__(self, live: LiveMixture, probe: Probe, settings: MetaSettings, series: Sequence[Series] = ()) -> None:
         self.live, self.probe, self.settings = live, probe, settings
         self.sources = live.library.names
         self.raw = describe_sources(live, probe, self.sources)
