@@ -1,4 +1,4 @@
-"""What `sources_experts.py` asks of one task: mixtures of weights and of predictions, experts open and closed, peers."""
+"""What `sources_experts.py` asks of one task: mixtures of weights and predictions, experts open and closed, peers."""
 
 import io
 import subprocess

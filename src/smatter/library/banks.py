@@ -213,7 +213,8 @@ class PlacedBank:
         masks = self.bank.masks
         common = (masks * sizes) @ masks.T
         own = common.diagonal()
-        return (common / (own[:, None] + own - common).clip(min=1)).tolist()
+        shares: list[list[float]] = (common / (own[:, None] + own - common).clip(min=1)).tolist()
+        return shares
 
 
 def read_bank(path: Path, digest: str | None = None) -> Bank:
