@@ -4,6 +4,12 @@ Validation lists are for every choice, test lists for what the benchmark of a fe
 opened once, by the full comparison.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "common"))
+
+from renderings import RENDERINGS, WEAR
 from rich.progress import track
 
 from smatter.tasks.lists import TaskList, write_list
@@ -11,25 +17,14 @@ from smatter.tasks.open import LISTS, SHIPPED, open_suite
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.shifts.catalogue import Shift
 from smatter.tasks.shifts.labels import LabelNoise
-from smatter.tasks.shifts.renderings import GrayOnColour, Halftone, Inverted, Outline, TexturedBackground
-from smatter.tasks.shifts.shapes import Perspective, StrokeThickness, StrongRotation
-from smatter.tasks.shifts.wear import Worn
 from smatter.tasks.suite import Suite
 
 STAGES = {"validation": (1, 200), "test": (2, 300), "final": (3, 300)}
 """Seed and length of the lists of each."""
 
-WEAR = Worn("both", 5)
-"""Without it, letters of most scripts are too easy to tell apart for a network that knows the script."""
 
 WAYS = (5, 10)
 """With five classes a flag is too easy to tell from others."""
-
-RENDERINGS: dict[str, Shift] = {
-    "inverted": Inverted("both"), "outline": Outline("both"), "textured": TexturedBackground("both"),
-    "rotated": StrongRotation("both"), "gray": GrayOnColour("both"), "halftone": Halftone("both"),
-    "thickness": StrokeThickness("both"), "perspective": Perspective("both"),
-}  # fmt: skip
 
 
 def lists(suite: Suite) -> list[TaskList]:

@@ -16,13 +16,12 @@ from multiprocessing.queues import Queue
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "common"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "signs"))
 
 import numpy as np
 import torch
-from freeze import RENDERINGS
 from libraries import write_library
 from plan import BASE_JOB, CONFIG, PREPROCESSOR, SPECIALIST_JOBS, TRUNK_JOB, Job
+from renderings import RENDERINGS
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from safetensors.torch import load_file
 from torch import Tensor
