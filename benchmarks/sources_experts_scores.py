@@ -10,11 +10,11 @@ from pathlib import Path
 from common import ROOT
 from signs_tasks import Scores, live, tasks, trained
 
-sys.path.insert(0, str(ROOT / "tools" / "signs"))
+sys.path.insert(0, str(ROOT / "tools" / "common"))
 
 import numpy as np
 import torch
-from freeze import RENDERINGS
+from renderings import RENDERINGS
 from torch import Tensor
 
 from smatter.compose.experts import ExpertMix

@@ -9,10 +9,10 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "signs"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "common"))
 
 import torch
-from freeze import RENDERINGS, WEAR
+from renderings import RENDERINGS, WEAR
 
 from smatter.backbones.gate import quiet_transformers
 from smatter.cli.output import progress_bar
