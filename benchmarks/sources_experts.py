@@ -5,7 +5,8 @@
 Mixing loss: what an average of the sources' predictions is above the average of their weights, at the same weights.
 An expert is needed where closing it alone, so that others may stand in, costs points on some rendering. Renderings are
 left out in turn: a router that never saw one is judged on it. Evidence and the plain average are also given the
-experts' change as sources of their own. Two more seeds of the router and the eight that leave one out are trained first
+experts' change as sources of their own. Beside them stand networks that one would train instead (`make sources-study`):
+one on all that any specialist learns from, and the same in all renderings, alone and as a source. Two more seeds of the router and the eight that leave one out are trained first
 where they are not there (.build/routers); the old library is taken from the history. Intervals are clustered by domain.
 """
 
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from common import ROOT, Rows, machine, show, write_result
 from signs_tasks import KINDS, PACKAGES, Scores, shared_out
-from sources_experts_scores import LIBRARIES, RENDERINGS, SEEDS, restore_old, router_folder, score
+from sources_experts_scores import LIBRARIES, PEER_NAMES, RENDERINGS, SEEDS, restore_old, router_folder, score
 
 sys.path.insert(0, str(ROOT / "tools" / "router"))
 
@@ -85,6 +86,7 @@ def rendering_rows(found: Found) -> Rows:
         "evidence_with_each": "evidence with each expert", "uniform": "weights equal",
         "uniform_with_delta": "uniform with the delta", "predictions_equal": "predictions equal",
         "predictions_router": "predictions router", "best_in_hindsight": "best in hindsight",
+        "one_for_all": "one-for-all", "rendered": "rendered", "evidence_with_rendered": "evidence with rendered",
         "left_out_evidence_with_delta": "left out, evidence with the delta",
         "left_out_evidence_with_each": "left out, evidence with each expert", "old_router": "old experts",
     }  # fmt: skip
@@ -171,6 +173,13 @@ def main() -> None:
             put(figures, label, over(found, OUTSIDE, less(f"{peer} with {what}", plain)))
             put(figures, f"{label}_left_out", over(found, OUTSIDE, less(f"left out, {peer} with {what}", plain)))
             put(figures, f"{label}_clean", over(found, CLEAN, less(f"{peer} with {what}", plain)))
+    for peer in PEER_NAMES:
+        for what, lists in (("clean", CLEAN), ("renderings", OUTSIDE)):
+            label = f"router_above_{peer.replace('-', '_')}_on_{what}"
+            put(figures, label, over(found, lists, less("experts seed 0", peer)))
+    put(
+        figures, "evidence_gain_with_rendered", over(found, OUTSIDE, less("evidence with rendered", "weights evidence"))
+    )
     shipped = read_router(SHIPPED / "signs-router").record
     figures["union_of_masks"] = shipped["expert_shares"][-1]
     common = [share for number, row in enumerate(shipped["expert_overlaps"]) for share in row[:number]]

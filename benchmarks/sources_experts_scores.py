@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from common import ROOT
@@ -15,6 +16,7 @@ sys.path.insert(0, str(ROOT / "tools" / "common"))
 import numpy as np
 import torch
 from renderings import RENDERINGS
+from safetensors.torch import load_file
 from torch import Tensor
 
 from smatter.compose.experts import ExpertMix
@@ -36,6 +38,8 @@ OLD_COMMIT = "2c0ea9c"
 OLD = ROOT / ".build" / "old"
 LIBRARIES = {"new": SHIPPED / "signs-library", "old": OLD / "signs-library"}
 SEEDS = (0, 1, 2)
+PEERS, PEER_NAMES = ROOT / ".build" / "sources", ("one-for-all", "rendered")
+"""What one would train instead; see tools/sources/plan.py."""
 
 
 def restore_old() -> None:
@@ -73,9 +77,10 @@ class Look:
         self.queries: Queries = episode_queries(network, episode)
         self.task = Task.of(network, prepared_support(network, episode))
         self.told: Encoded = encode(network, self.task.objective, self.names)
-        self.logits = torch.stack([self._logits(Mixture.of({source: 1.0})) for source in self.names])
+        self.logits = torch.stack([self.logits_of(Mixture.of({source: 1.0})) for source in self.names])
 
-    def _logits(self, mixture: Mixture, delta: np.ndarray | None = None) -> Tensor:
+    def logits_of(self, mixture: Mixture, delta: np.ndarray | None = None) -> Tensor:
+        """Scores of the classes by one network."""
         residual = None if delta is None else self.network.numbering.residual(torch.from_numpy(delta))
         self.network.compose(mixture, residual)
         return self.queries.logits(self.network.read(self.queries))
@@ -86,7 +91,7 @@ class Look:
 
     def weights(self, weights: Tensor, delta: np.ndarray | None = None) -> float:
         """Of one network whose weights are mixed."""
-        return self.right(self._logits(as_mixture(self.network, weights[None], self.names), delta))
+        return self.right(self.logits_of(as_mixture(self.network, weights[None], self.names), delta))
 
     def predictions(self, weights: Tensor) -> float:
         """Of the sources' predictions, mixed."""
@@ -101,7 +106,7 @@ class Look:
         """Evidence and the plain average where base plus each delta is a source as well."""
         losses = [self.told.losses]
         for delta in deltas:
-            self._logits(Mixture.of({self.network.library.manifest.base: 1.0}), delta)
+            self.logits_of(Mixture.of({self.network.library.manifest.base: 1.0}), delta)
             read = self.network.read(self.task.objective)
             losses.append(self.task.objective.losses(read)[None].to(self.told.losses))
         names = (*self.names, *(f"delta {number}" for number in range(len(deltas))))
@@ -136,6 +141,17 @@ class Delta:
     def each(self) -> list[np.ndarray]:
         """Every expert alone."""
         return [self.of(row) for row in torch.eye(len(self.bank.masks))]
+
+
+@cache
+def peer_delta(name: str) -> np.ndarray:
+    """What a network that one would train instead is above the base, as a vector of parameters."""
+    network = live(LIBRARIES["new"])
+    base, tuned = (load_file(folder / "model.safetensors") for folder in (LIBRARIES["new"] / "base", PEERS / name))
+    vector = np.zeros(network.numbering.n_parameters, np.float32)
+    for tensor, place in network.numbering.tensors.items():
+        vector[place] = (tuned[tensor].float() - base[tensor].float()).flatten().numpy()
+    return vector
 
 
 def closed(routing: Routing, expert: int) -> Tensor:
@@ -184,6 +200,10 @@ def score(routers: Path, name: str, index: int) -> Scores:
     delta = Delta(new.network, shipped)
     scores |= {f"{key} with the delta": value for key, value in new.with_sources([delta.whole]).items()}
     scores |= {f"{key} with each expert": value for key, value in new.with_sources(delta.each).items()}
+    for peer in PEER_NAMES:
+        base = Mixture.of({new.network.library.manifest.base: 1.0})
+        scores[peer] = new.right(new.logits_of(base, peer_delta(peer)))
+    scores |= {f"{key} with rendered": value for key, value in new.with_sources([peer_delta("rendered")]).items()}
     rendering = next((each for each in RENDERINGS if name.endswith(f"outside-{each}")), None)
     if rendering:
         router = trained(router_folder(routers, without=rendering))
