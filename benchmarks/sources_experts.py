@@ -2,12 +2,13 @@
 
     python benchmarks/sources_experts.py [--stage validation|test] [--tasks N] [--quick]
 
-Mixing loss: what an average of the sources' predictions is above the average of their weights, at the same weights.
-An expert is needed where closing it alone, so that others may stand in, costs points on some rendering. Renderings are
+Mixing loss: what an average of the sources' predictions is above the average of their weights, at the same weights. An
+expert is needed where closing it alone, so that others may stand in, costs points on some rendering. Renderings are
 left out in turn: a router that never saw one is judged on it. Evidence and the plain average are also given the
 experts' change as sources of their own. Beside them stand networks that one would train instead (`make sources-study`):
-one on all that any specialist learns from, and the same in all renderings, alone and as a source. Two more seeds of the router and the eight that leave one out are trained first
-where they are not there (.build/routers); the old library is taken from the history. Intervals are clustered by domain.
+one on all that any specialist learns from, and the same in all renderings, alone and as a source. Two more seeds of the
+router and the eight that leave one out are trained first where they are not there (.build/routers); the old library is
+taken from the history. Intervals are clustered by domain.
 """
 
 import argparse
