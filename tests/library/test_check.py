@@ -43,7 +43,8 @@ def test_near_duplicates_and_strangers_are_told_apart(make_library: MakeLibrary,
     library, _ = add_source(library.folder, write_checkpoint(tmp_path / "again", make_tensors(0)), form="delta")
     report = check_library(library)
     assert report.ok, "neither warnings nor what was accepted forbid mixing"
-    assert kinds(report) == {"near-duplicates": {"nearly", "again"}, "unrelated": {"stranger"}}
+    told = {"near-duplicates": {"nearly", "again"}, "unrelated": {"stranger"}, "scatter": {"all sources"}}
+    assert kinds(report) == told
     assert report.n_distinct == 5
     assert report.similarity is not None
     assert abs(report.similarity.overall_cosine[report.similarity.names.index("stranger")]) < 0.1
@@ -204,7 +205,8 @@ def accept(library: Library) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "code", "severities"), [(lambda _: None, 0, set()), (accept, 0, {"accepted"}), (spoil, 2, {"error"})]
+    ("change", "code", "severities"),
+    [(lambda _: None, 0, set()), (accept, 0, {"accepted", "warning"}), (spoil, 2, {"error"})],
 )
 def test_verdict_exit_code_and_json_agree(make_library: MakeLibrary, capsys, change, code: int, severities) -> None:
     library = make_library()

@@ -9,6 +9,7 @@ from tiny_libraries import random_library, tiny_bert, tiny_vit
 from transformers import PreTrainedModel
 
 from smatter.library.check import check_library
+from smatter.library.kinship import FAR
 from smatter.library.library import Library
 from smatter.library.similarity import Similarity
 
@@ -38,3 +39,13 @@ def test_scatter_is_that_of_the_sources_around_their_mean(
 
 def test_copies_of_the_base_do_not_scatter(tmp_path: Path) -> None:
     assert similarity_of(random_library(tmp_path, tiny_bert(), spread=0.0)).scatter == 0
+
+
+def test_sources_far_apart_are_warned_of_with_numbers_and_may_still_be_mixed(tmp_path: Path) -> None:
+    near = check_library(random_library(tmp_path / "near", tiny_vit(), 3, spread=0.1))
+    assert "scatter" not in {finding.kind for finding in near.findings}
+    far = check_library(random_library(tmp_path / "far", tiny_vit(), 3, spread=0.6))
+    assert far.ok and far.similarity and far.similarity.scatter > FAR
+    [warning] = [finding for finding in far.findings if finding.kind == "scatter"]
+    assert warning.severity == "warning" and f"{far.similarity.scatter:.2f}" in warning.message
+    assert far.to_dict()["scatter"] == pytest.approx(far.similarity.scatter, abs=1e-6)

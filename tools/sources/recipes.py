@@ -57,6 +57,7 @@ RECIPES: dict[str, Recipe] = {
     "common trunk": Recipe(_at(12e-3, 600), trunk=_at(12e-3, 300)),
     "common trunk, half the rate": Recipe(_at(6e-3, 600), trunk=_at(12e-3, 300)),
     "common trunk, longer apart": Recipe(_at(8e-3, 750), trunk=_at(12e-3, 300)),
+    "common trunk, slow": Recipe(_at(6e-3, 900), trunk=_at(12e-3, 300)),
     "common trunk, slow and long": Recipe(_at(6e-3, 1200), trunk=_at(12e-3, 300)),
     "long common trunk": Recipe(_at(6e-3, 450), trunk=_at(12e-3, 600)),
     "low rank": Recipe(_at(6e-3), lambda base, siblings: Factored(8)),  # noqa: ARG005

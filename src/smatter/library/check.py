@@ -13,7 +13,7 @@ from smatter.library.checkpoint import open_checkpoint, read_config
 from smatter.library.compare import compare, compare_side_files
 from smatter.library.contents import content_digest
 from smatter.library.findings import Finding, accepted, is_ok
-from smatter.library.kinship import relations
+from smatter.library.kinship import apart, relations
 from smatter.library.library import EXPERTS, Library, bank_file
 from smatter.library.manifest import BankEntry, SourceEntry
 from smatter.library.similarity import Similarity, measure
@@ -51,6 +51,7 @@ class Report:
             "findings": [vars(finding) for finding in self.findings],
             "n_sources": len(similarity.names) if similarity else None,
             "n_distinct": self.n_distinct,
+            "scatter": round(similarity.scatter, 6) if similarity else None,
             "experts": [entry.model_dump() for entry in self.experts],
             "orphans": list(self.orphans),
             "clusters": [list(cluster) for cluster in similarity.clusters] if similarity else None,
@@ -85,6 +86,7 @@ def check_library(library: Library, progress: Progress = silent) -> Report:
     similarity = measure(library, names, library.specs, library.partition, progress)
     for finding in relations(library, similarity, library.partition):
         findings += accepted([finding], library.manifest.source(finding.source).accepted)
+    findings += apart(similarity)
     return Report(tuple(findings), similarity, library.manifest.experts, find_orphans(library))
 
 

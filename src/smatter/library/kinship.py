@@ -33,6 +33,24 @@ SAMPLED, COMPARED, ELEMENTS = 256, 16_384, 1 << 25
 elements these may have, so that wide matrices fit in memory too."""
 
 
+FAR = 0.4
+"""How far sources may scatter around their mean, as a share of it, before mixing their weights is likely to lose points
+against mixing their predictions (docs/making-sources.md)."""
+
+
+def apart(similarity: Similarity) -> list[Finding]:
+    """A warning where the sources as a whole lie too far apart to be mixed without loss."""
+    if len(similarity.names) < 3 or similarity.scatter < FAR:
+        return []
+    others = similarity.overall_cosine[1:]
+    message = (
+        f"they scatter by {similarity.scatter:.2f} of their mean (cosine to the base {others.min():.2f} to "
+        f"{others.max():.2f}): beyond {FAR} we saw mixed weights lose 1 to 7 points against averaged predictions; "
+        "see docs/making-sources.md for tunes that mix"
+    )
+    return [Finding("warning", "scatter", "all sources", message)]
+
+
 def relations(reader: Reader, similarity: Similarity, partition: Partition) -> list[Finding]:
     """Near-duplicates, and sources that have matrices of another network or in another order."""
     findings = []
