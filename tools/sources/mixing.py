@@ -48,7 +48,7 @@ def tune(work: Path, name: str, specialist: str) -> Path:
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
-    network, settings = Network(CONFIG), recipe.settings
+    network, settings = Network(CONFIG), recipe.others.get(specialist, recipe.settings)
     domains = SPECIALISTS.get(specialist, INSIDE)
     base, siblings, start = weights_of(network, BASE), [], BASE
     if recipe.start:

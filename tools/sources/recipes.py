@@ -1,7 +1,7 @@
 """How specialists of Signs can be fine-tuned: recipes that a study compares."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from plan import TRUNK
 
@@ -21,6 +21,7 @@ class Recipe:
         way: what is learnt and where.
         frozen: how names of parameters begin that stay the base's.
         start: the recipe whose specialists these go on from, and whose others are their siblings; the base without.
+        others: settings of specialists that need their own.
         trunk: what all specialists have in common before they part, on all domains.
     """
 
@@ -29,6 +30,7 @@ class Recipe:
     frozen: tuple[str, ...] = ()
     start: str | None = None
     trunk: TrainingSettings | None = None
+    others: Mapping[str, TrainingSettings] = field(default_factory=dict)
 
 
 def _at(rate: float, n_steps: int = 900, **others: float) -> TrainingSettings:
@@ -58,6 +60,9 @@ RECIPES: dict[str, Recipe] = {
     "common trunk, half the rate": Recipe(_at(6e-3, 600), trunk=_at(12e-3, 300)),
     "common trunk, longer apart": Recipe(_at(8e-3, 750), trunk=_at(12e-3, 300)),
     "common trunk, slow": Recipe(_at(6e-3, 900), trunk=_at(12e-3, 300)),
+    "common trunk, slow but for emoji": Recipe(
+        _at(6e-3, 900), trunk=_at(12e-3, 300), others={"emoji": _at(12e-3, 600)}
+    ),
     "common trunk, slow and long": Recipe(_at(6e-3, 1200), trunk=_at(12e-3, 300)),
     "long common trunk": Recipe(_at(6e-3, 450), trunk=_at(12e-3, 600)),
     "low rank": Recipe(_at(6e-3), lambda base, siblings: Factored(8)),  # noqa: ARG005
