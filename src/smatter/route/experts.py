@@ -21,6 +21,9 @@ TEMPERATURE = 0.5
 OPEN = 1.0
 """Logits of the gates at the start."""
 
+OPENED, CLOSED = 2.5, -5.0
+"""Logits of gates that are as good as open and closed, but still learn."""
+
 
 SMALLEST = 0.02
 """An expert of less weight is not used."""
@@ -52,6 +55,11 @@ class Experts(nn.Module):
         noise = torch.randn(n_experts, len(self.sizes), generator=generator)
         self.logits = nn.Parameter(OPEN + 0.5 * noise)
 
+    def begin_with(self, masks: Tensor) -> None:
+        """Open these units of each expert, (n_experts, n_units), and close all others."""
+        with torch.no_grad():
+            self.logits.copy_(torch.where(masks, OPENED, CLOSED))
+
     def gates(self, generator: torch.Generator | None = None) -> Tensor:
         """Gates, (n_experts, n_units): random with a generator, else their means."""
         return mean_gates(self.logits) if generator is None else sample_gates(self.logits, TEMPERATURE, generator)
@@ -65,6 +73,11 @@ class Experts(nn.Module):
         open_ = open_probability(self.logits, TEMPERATURE)
         union = 1 - (1 - open_).prod(dim=0)
         return torch.cat([open_, union[None]]) @ self.sizes / self.sizes.sum()
+
+    def overlap(self) -> Tensor:
+        """How many pairs of experts are expected to open a unit both, mean over the units."""
+        open_ = open_probability(self.logits, TEMPERATURE)
+        return (open_.sum(dim=0).square() - open_.square().sum(dim=0)).mean() / 2
 
     def check_room(self, share: float) -> None:
         """Refuse a share that not even the smallest unit fits in."""

@@ -26,11 +26,13 @@ from smatter.route.probe import Probe
 from smatter.route.router import Router
 from smatter.route.store import TrainedRouter
 from smatter.settings import MetaSettings
+from smatter.train.assignment import assign, unit_worths
 from smatter.train.curriculum import Series
 from smatter.train.lessons import Lesson
 from smatter.train.objective import task_loss
 from smatter.train.parting import Keeper, expected_load
 from smatter.train.rates import rate_at
+from smatter.units.layouts import Masked
 
 MAX_GATES = 20_000_000
 """Each takes about sixty bytes while it learns."""
@@ -114,6 +116,9 @@ class Trainee:
                 )
             self.experts = Experts(self.layout, n_experts, generator)
             self.experts.check_room(settings.expert_share)
+            if series and isinstance(self.layout, Masked):
+                worths = unit_worths(live, series, self.layout.unit_of.long(), n_experts)
+                self.experts.begin_with(assign(worths, self.experts.sizes, settings.expert_share))
         self.multipliers = Multipliers(torch.zeros(n_experts))
         self.keeper = Keeper(settings.parting, expected_load(series, n_experts)) if self.experts else None
         groups = [{"params": list(self.router.parameters()), "lr": settings.learning_rate}]
@@ -168,6 +173,8 @@ class Trainee:
         shares = self.experts.open_shares() if self.experts else torch.zeros(0)
         if self.keeper:
             total = total + self.keeper.price(scores, lessons, number / settings.n_steps)
+        if self.experts:
+            total = total + settings.parting.overlap * self.experts.overlap()
         allowed = settings.allowed_share(number)
         total = total + self.multipliers.penalty(shares[:-1], allowed)
         self.optimizer.zero_grad()
@@ -176,6 +183,9 @@ class Trainee:
         for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate_at(number, rate, settings.n_steps, settings.warm_up)
         self.optimizer.step()
+        if self.experts:
+            rate = self.optimizer.param_groups[1]["lr"]
+            self.experts.values.data.mul_(1 - min(1.0, rate * settings.parting.decay))
         self.multipliers.update(shares[:-1], allowed)
         if not math.isfinite(loss):
             raise InvalidSettings(f"the loss is not finite at step {number + 1}: train with fewer experts or sources")
