@@ -183,20 +183,17 @@ class Parting:
     """How residual experts are kept apart while they learn.
 
     Args:
-        labels: price of a choice other than the expert of the task's variant, or the null expert of a clean task.
-        labelled: share of the steps over which this price falls to zero.
+        labels: price of a choice other than the null expert on a clean task, and at first of one other than the expert
+            of the task's variant.
+        labelled: share of the steps over which the latter falls to zero.
         balance: price of choices that, over many tasks, are not shared out as the variants are.
         dropout: share of the tasks on which the expert of most weight is closed.
-        overlap: price of each two experts that open the same unit, mean over units: what they share cannot differ.
-        decay: share of the shared delta that a step of rate one would take away.
     """
 
     labels: float = 1.0
     labelled: float = 0.5
     balance: float = 0.1
-    dropout: float = 0.1
-    overlap: float = 0.0
-    decay: float = 0.0
+    dropout: float = 0.15
 
     def __post_init__(self) -> None:
         check_at_least(0, labels=self.labels, balance=self.balance)

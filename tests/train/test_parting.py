@@ -8,7 +8,7 @@ from smatter.library.library import Library
 from smatter.settings import MetaSettings, Parting, RouterSettings
 from smatter.tasks.shifts.renderings import Inverted, Outline
 from smatter.tasks.suite import Suite
-from smatter.train.curriculum import make_curriculum
+from smatter.train.curriculum import VARIED_SHARE, make_curriculum
 from smatter.train.lessons import Lesson
 from smatter.train.parting import Keeper, expected_load, expert_names, expert_of, first_choice_closed
 from smatter.train.router import train_router
@@ -24,7 +24,7 @@ def test_variants_are_shared_out_and_clean_tasks_have_the_null_expert(tiny_suite
     load = expected_load(series, 2)
     assert load.sum().item() == pytest.approx(1)
     assert load[0].item() == pytest.approx(load[1].item())
-    assert load[2].item() == pytest.approx(0.5, abs=0.01)
+    assert load[2].item() == pytest.approx(1 - VARIED_SHARE, abs=0.01)
     assert expected_load(series, 4)[3].item() > 0  # an expert without a variant is not shut out
     assert [expert_of(variant, 1) for variant in (0, 1, None)] == [0, 0, 1]
     assert expert_names(["inverted"], 2) == ["inverted", "expert 2"]
@@ -37,6 +37,7 @@ def test_the_price_of_labels_fades_and_its_gradient_points_to_the_expert_of_the_
     assert scores.grad is not None and scores.grad.argmin() == 1
     assert keeper.price([scores], [lesson(1)], 0.25).item() == pytest.approx(torch.tensor(3.0).log().item() / 2)
     assert keeper.price([scores], [lesson(1)], 0.5).item() == 0.0
+    assert keeper.price([scores], [lesson(None)], 1.0).item() == pytest.approx(torch.tensor(3.0).log().item())
 
 
 def test_balance_raises_whom_nobody_chooses() -> None:

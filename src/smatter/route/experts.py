@@ -74,11 +74,6 @@ class Experts(nn.Module):
         union = 1 - (1 - open_).prod(dim=0)
         return torch.cat([open_, union[None]]) @ self.sizes / self.sizes.sum()
 
-    def overlap(self) -> Tensor:
-        """How many pairs of experts are expected to open a unit both, mean over the units."""
-        open_ = open_probability(self.logits, TEMPERATURE)
-        return (open_.sum(dim=0).square() - open_.square().sum(dim=0)).mean() / 2
-
     def check_room(self, share: float) -> None:
         """Refuse a share that not even the smallest unit fits in."""
         least = float(self.sizes.min() / self.sizes.sum())

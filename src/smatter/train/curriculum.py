@@ -48,7 +48,7 @@ VARIED_FORMS = FORMS[1:3]
 MIXED_SHARE = 0.4
 """Of the tasks whose classes come from several domains."""
 
-VARIED_SHARE = 0.5
+VARIED_SHARE = 0.6
 """Of the tasks that are varied, where experts are to learn variants."""
 
 VALIDATION_SEED = 1_000_003

@@ -1,8 +1,8 @@
 """What keeps residual experts apart while they learn, so that none does everything and none does nothing.
 
-At first the router is told which variant a task is of: each has its expert, and clean tasks have the null expert. While
-that fades, what the router chooses over many tasks is held near the shares in which it meets them, and now and then
-the expert of most weight is closed, so that others learn to stand in.
+Clean tasks have the null expert, of which the router is told. At first it is also told which variant a task is of, and
+each has its expert. While that fades, what the router chooses over many tasks is held near the shares in which it meets
+them, and now and then the expert of most weight is closed, so that others learn to stand in.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ class Keeper:
         stacked = torch.stack(list(scores))
         labels = torch.tensor([expert_of(each.variant, len(self.expected) - 1) for each in lessons])
         left = max(0.0, 1 - done / self.settings.labelled)
-        told = self.settings.labels * left * cross_entropy(stacked, labels)
+        prices = torch.tensor([1.0 if each.variant is None else left for each in lessons])
+        told = self.settings.labels * (prices * cross_entropy(stacked, labels, reduction="none")).mean()
         load = MEMORY * self.load + (1 - MEMORY) * stacked.softmax(dim=1).mean(dim=0)
         self.load.copy_(load.detach())
         balance = (self.expected * (self.expected / load.clamp(min=1e-6)).log()).sum()

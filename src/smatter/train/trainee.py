@@ -173,8 +173,6 @@ class Trainee:
         shares = self.experts.open_shares() if self.experts else torch.zeros(0)
         if self.keeper:
             total = total + self.keeper.price(scores, lessons, number / settings.n_steps)
-        if self.experts:
-            total = total + settings.parting.overlap * self.experts.overlap()
         allowed = settings.allowed_share(number)
         total = total + self.multipliers.penalty(shares[:-1], allowed)
         self.optimizer.zero_grad()
@@ -183,9 +181,6 @@ class Trainee:
         for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate_at(number, rate, settings.n_steps, settings.warm_up)
         self.optimizer.step()
-        if self.experts:
-            rate = self.optimizer.param_groups[1]["lr"]
-            self.experts.values.data.mul_(1 - min(1.0, rate * settings.parting.decay))
         self.multipliers.update(shares[:-1], allowed)
         if not math.isfinite(loss):
             raise InvalidSettings(f"the loss is not finite at step {number + 1}: train with fewer experts or sources")
