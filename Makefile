@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 TORCH := torch==2.13.0
 
-.PHONY: demo test test-slow check lint types format suite sources router sources-study words sources-words clean bench-%
+.PHONY: demo test test-slow check lint types format suite sources router sources-study mixing-study words sources-words clean bench-%
 
 demo: .venv/user
 	$(BIN)/smatter demo
@@ -42,10 +42,12 @@ sources: .venv/user
 
 # The router of Signs, with experts for renderings that no source has seen; it ships too. Goes on where it was stopped.
 router: .venv/user
-	$(BIN)/smatter train src/smatter/shipped/signs-library signs -o src/smatter/shipped/signs-router \
-		--work .build/signs-router --steps 450 --experts 4 --shift worn:target=both,severity=5 \
-		--variant inverted:target=both --variant outline:target=both \
-		--variant textured-background:target=both --variant strong-rotation:target=both --replace
+	$(BIN)/python tools/router/train.py -o .build/routers/seed-0
+	rm -rf src/smatter/shipped/signs-router && cp -r .build/routers/seed-0 src/smatter/shipped/signs-router
+
+# Specialists made by many recipes, to see which of them mix; they do not ship.
+mixing-study: .venv/user
+	$(BIN)/python tools/sources/mixing.py --work .build/mixing
 
 # Networks that do not ship, to judge those that do.
 sources-study: .venv/user

@@ -4,7 +4,8 @@
 
 Tasks come from the frozen lists: inside the domains that sources learnt from, from domains held out as a whole, with
 classes of two or three domains at once, and in renderings that no source has seen. The weak ones have one or two
-examples of each class, or wrong labels.
+examples of each class, or wrong labels. Averages of predictions, with equal weights and with the router's, stand beside
+the mixtures of weights; they take a pass of each source for every query.
 
 Five more routers are trained, each without one of the specialists, and one with all (.build/apart): what is the
 specialist worth on its own domains, and how much of that comes back when it is added to a router that never saw it?
@@ -33,9 +34,12 @@ from signs_tasks import (
     weighed,
 )
 
+sys.path.insert(0, str(ROOT / "tools" / "common"))
 sys.path.insert(0, str(ROOT / "tools" / "sources"))
 
+import torch
 from plan import SPECIALISTS
+from renderings import RENDERINGS
 
 from smatter.compose.mixture import Mixture
 from smatter.live.episodes import episode_queries, prepared_support
@@ -54,7 +58,7 @@ from smatter.tasks.open import SHIPPED
 
 NAME = "router"
 SETS = {kind: [f"{kind}-{shots}" for shots in (1, 2, 5)] for kind in KINDS}
-SETS["outside"] = [f"outside-{rendering}" for rendering in ("inverted", "outline", "textured", "rotated")]
+SETS["outside"] = [f"outside-{rendering}" for rendering in RENDERINGS]
 SETS["weak"] = [f"{kind}-{form}" for kind in KINDS for form in (1, 2, "noise")]
 ROUTED = {
     "no_adapt": (router, RoutedSettings(evidence=False)),
@@ -64,7 +68,7 @@ ROUTED = {
 WITHOUT_EXPERTS = "with_evidence_without_experts"
 METHODS = (
     *ROUTED, WITHOUT_EXPERTS, "solver", "evidence_rule", "best_by_support", "best_hindsight", "uniform",
-    "base",
+    "base", "predictions_equal", "predictions_router",
 )  # fmt: skip
 PER_TASK = (*ROUTED, "solver", "best_hindsight")
 """Accuracies that the result holds for each task, so that regrets can be looked at one by one."""
@@ -103,8 +107,14 @@ def score(folder: Path, apart: Path, name: str, index: int) -> Scores:
     evidence = gather_evidence(network, task.objective)
     record("evidence_rule", lambda: network.compose(evidence.mixture))
     record("uniform", lambda: network.compose(Mixture.of(dict.fromkeys(names, 1 / len(names)))))
+    logits = []
     for source in names:
         record(f"source {source}", lambda source=source: network.compose(Mixture.of({source: 1.0})))
+        logits.append(queries.logits(network.read(queries)))
+    found = fits["with_evidence"].mixture.mean_weights
+    for label, weights in (("equal", [1.0] * len(names)), ("router", [found.get(source, 0.0) for source in names])):
+        mixed = torch.tensordot(torch.tensor(weights), torch.stack(logits), 1)
+        scores[f"predictions_{label}"] = 100 * float((mixed.argmax(dim=1) == queries.classes).double().mean())
     scores["best_by_support"] = scores[f"source {evidence.best}"]
     scores["best_hindsight"] = max(scores[f"source {source}"] for source in names)
     scores["base"] = scores[f"source {network.library.manifest.base}"]

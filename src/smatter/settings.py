@@ -179,6 +179,29 @@ class Imitation:
 
 
 @dataclass(frozen=True)
+class Parting:
+    """How residual experts are kept apart while they learn.
+
+    Args:
+        labels: price of a choice other than the null expert on a clean task, and at first of one other than the expert
+            of the task's variant.
+        labelled: share of the steps over which the latter falls to zero.
+        balance: price of choices that, over many tasks, are not shared out as the variants are.
+        dropout: share of the tasks on which the expert of most weight is closed.
+    """
+
+    labels: float = 1.0
+    labelled: float = 0.5
+    balance: float = 0.1
+    dropout: float = 0.15
+
+    def __post_init__(self) -> None:
+        check_at_least(0, labels=self.labels, balance=self.balance)
+        check_shares(self, "labelled", above_zero=True)
+        check_shares(self, "dropout")
+
+
+@dataclass(frozen=True)
 class MetaSettings:
     """How a router is trained.
 
@@ -191,6 +214,7 @@ class MetaSettings:
         gate_rate: of the experts' gates.
         imitation: how much the solver's solutions count.
         entropy: price of the entropy of the weights; above zero, fewer sources are used.
+        parting: how experts are kept apart.
         expert_share: share of the shared delta's values that an expert may use in the end.
         evidence_share: share of the tasks on which the router is told how each source does.
         warm_up: share of the steps in which rates rise.
@@ -208,6 +232,7 @@ class MetaSettings:
     gate_rate: float = 0.03
     imitation: Imitation = field(default_factory=Imitation)
     entropy: float = 0.0
+    parting: Parting = field(default_factory=Parting)
     expert_share: float = 0.25
     evidence_share: float = 0.5
     warm_up: float = 0.05

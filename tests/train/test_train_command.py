@@ -73,6 +73,7 @@ def test_a_router_is_trained_and_used(tiny_library: Library, place: Path, tmp_pa
 
 def test_smat_is_trained_with_the_base_alone(tiny_library: Library, place: Path, tmp_path: Path, capsys) -> None:
     options = ["--source", "s0", "--experts", 2, "--units", "elements", "--distill", "experts=0.5"]
+    options += ["--variant", "inverted", "--variant", "outline"]
     told = run(capsys, "train", tiny_library.folder, place / "suite", "-o", tmp_path / "r", "--steps", 2, *options)
     assert told["settings"]["router"]["units"] == "elements" and told["settings"]["imitation"]["experts"] == 0.5
     assert read_router(tmp_path / "r").sources.keys() == {"s0"}
@@ -90,7 +91,9 @@ def test_smat_is_trained_with_the_base_alone(tiny_library: Library, place: Path,
         (["--distill", "weights"], "is not one NAME=VALUE"),
         (["--distill", "experts=1"], "no experts to distil"),
         (["--distill", "weights=inf"], "finite"),
-        (["--experts", "1", "--units", "components", "--rank", "4000"], "give a smaller --rank"),
+        (["--experts", "1", "--variant", "inverted", "--units", "components", "--rank", "4000"], "a smaller --rank"),
+        (["--experts", "1"], "experts learn variants of tasks, and there are none: give --variant"),
+        (["--experts", "1", "--variant", "inverted", "--expert-share", "1e-9"], "no room for any unit"),
         (["--shift", "worn:strength=3"], "it takes target, severity"),
         (["--variant", "nonsense"], "unknown shift 'nonsense': use one of label-noise, "),
         (["--expert-share", "2", "--experts", "1"], "expert_share is 2.0: give a share"),

@@ -155,5 +155,8 @@ def _tell(output: Path, record: dict[str, Any], seconds: float) -> None:
         )
     if shares := record.get("expert_shares"):
         say(f"experts use {', '.join(f'{share:.0%}' for share in shares[:-1])}, together {shares[-1]:.0%}")
+        if len(rows := record["expert_overlaps"]) > 1:
+            common = [share for number, row in enumerate(rows) for share in row[:number]]
+            say(f"two of them have {sum(common) / len(common):.0%} in common on average, {max(common):.0%} at most")
     say(f"wrote {output}; to use it:")
     say(f"  smatter adapt LIB SUPPORT --router {output}")

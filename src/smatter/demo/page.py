@@ -24,7 +24,7 @@ class Story:
         weights: of each source, by the router.
         accuracies: share of the queries named, by router, solver, evidence, the average, and each source alone.
         likeness: how much it is like each group of the router's probe set.
-        experts: weight of each residual expert; the rest is the null expert's.
+        experts: weight of each residual expert, by what it has learnt; the rest is the null expert's.
         seconds: that the router took, with a pass of each source.
         solver_seconds: that the solver took.
     """
@@ -34,9 +34,14 @@ class Story:
     weights: dict[str, float]
     accuracies: dict[str, float]
     likeness: dict[str, float]
-    experts: tuple[float, ...]
+    experts: dict[str, float]
     seconds: float
     solver_seconds: float
+
+    @property
+    def null_share(self) -> float:
+        """Weight of the null expert."""
+        return max(0.0, 1 - sum(self.experts.values()))
 
 
 def make_page(
@@ -73,10 +78,9 @@ def make_page(
         [name, *(story.weights[source] for source in library.names)] for name, story in stories.items()
     ]
     experts: list[list[str | float]] = [
-        [name, _likest(story.likeness), *story.experts, max(0.0, 1 - sum(story.experts))]
-        for name, story in stories.items()
+        [name, _likest(story.likeness), *story.experts.values(), story.null_share] for name, story in stories.items()
     ]
-    n_experts = len(next(iter(stories.values())).experts)
+    expert_names = next(iter(stories.values())).experts
     methods = next(iter(stories.values())).accuracies
     accuracies: list[list[str | float]] = [
         [name, *(story.accuracies[method] for method in methods)] for name, story in stories.items()
@@ -117,11 +121,9 @@ def make_page(
         page.section(
             "What it finds them like, and who corrects the mixture",
             "The router compares the examples with a few pictures of each domain that it knows. Residual experts "
-            "correct parameters after mixing; they have learnt from renderings that no source has seen, such as "
-            "negatives. The null expert corrects nothing.",
-            page.table(
-                ["task", "is like", *(f"expert {number}" for number in range(1, n_experts + 1)), "null expert"], experts
-            ),
+            "correct parameters after mixing. Each is named by what it has learnt, renderings that no source has seen: "
+            "negatives, wallpaper and posters are such tasks. The null expert corrects nothing.",
+            page.table(["task", "is like", *expert_names, "null expert"], experts),
         ),
         page.section(
             "How well that names the rest",

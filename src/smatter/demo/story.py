@@ -27,7 +27,7 @@ from smatter.tasks.lists import TaskList
 from smatter.tasks.open import SHIPPED, open_suite
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.shifts.catalogue import Shift
-from smatter.tasks.shifts.renderings import Inverted
+from smatter.tasks.shifts.renderings import GrayOnColour, Inverted, TexturedBackground
 from smatter.tasks.shifts.wear import Worn
 from smatter.tasks.suite import Suite
 
@@ -38,12 +38,16 @@ TASKS: dict[str, tuple[str, ...]] = {
     "faces": ("emoji-faces",),
     "mixed": ("kana", "icons-line", "emoji-kinds"),
     "negatives": ("thai",),
+    "wallpaper": ("hangul",),
+    "posters": ("khmer",),
 }
-"""Domains of each task; thai, faces and negatives are from domains that no source has seen at all."""
+"""Domains of each task; all but handwriting, people and mixed are from domains that no source has seen at all."""
 
 N_SHOTS, N_QUERIES = 5, 15
 WORN = Worn("both", 5)
-RENDERED: dict[str, tuple[Shift, ...]] = {"negatives": (Inverted("both"),)}
+RENDERED: dict[str, tuple[Shift, ...]] = {
+    "negatives": (Inverted("both"),), "wallpaper": (TexturedBackground("both"),), "posters": (GrayOnColour("both"),)
+}  # fmt: skip
 """What is done to the pictures of a task, beside wear."""
 
 EXPLAINED, N_REFINEMENTS = "mixed", 6
@@ -133,7 +137,7 @@ def _adapt(
         accuracies={name: accuracy(fit.recipe(library)) for name, fit in fits.items()}
         | {name: accuracy(Mixture.of({name: 1.0})) for name in library.names},
         likeness=dict(routed.likeness),
-        experts=routed.experts.alpha if routed.experts else (),
+        experts=dict(zip(router.expert_names, routed.experts.alpha, strict=True)) if routed.experts else {},
         seconds=routed.seconds,
         solver_seconds=fits["solver"].seconds,
     )

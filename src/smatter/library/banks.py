@@ -206,6 +206,16 @@ class PlacedBank:
         masks = [*self.bank.masks, self.bank.masks.any(axis=0)]
         return [float(sizes[mask].sum() / sizes.sum()) for mask in masks]
 
+    @property
+    def overlaps(self) -> list[list[float]]:
+        """What each two experts have in common, as a share of the values that either uses; (n_experts, n_experts)."""
+        sizes = np.bincount(self.unit_of)
+        masks = self.bank.masks
+        common = (masks * sizes) @ masks.T
+        own = common.diagonal()
+        shares: list[list[float]] = (common / (own[:, None] + own - common).clip(min=1)).tolist()
+        return shares
+
 
 def read_bank(path: Path, digest: str | None = None) -> Bank:
     """Open a bank.

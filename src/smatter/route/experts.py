@@ -14,11 +14,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from smatter.algebra.gates import mean_gates, open_probability, sample_gates
+from smatter.errors import InvalidSettings
 from smatter.units.layouts import Layout
 
 TEMPERATURE = 0.5
 OPEN = 1.0
 """Logits of the gates at the start."""
+
+OPENED, CLOSED = 2.5, -5.0
+"""Logits of gates that are as good as open and closed, but still learn."""
 
 
 SMALLEST = 0.02
@@ -51,6 +55,11 @@ class Experts(nn.Module):
         noise = torch.randn(n_experts, len(self.sizes), generator=generator)
         self.logits = nn.Parameter(OPEN + 0.5 * noise)
 
+    def begin_with(self, masks: Tensor) -> None:
+        """Open these units of each expert, (n_experts, n_units), and close all others."""
+        with torch.no_grad():
+            self.logits.copy_(torch.where(masks, OPENED, CLOSED))
+
     def gates(self, generator: torch.Generator | None = None) -> Tensor:
         """Gates, (n_experts, n_units): random with a generator, else their means."""
         return mean_gates(self.logits) if generator is None else sample_gates(self.logits, TEMPERATURE, generator)
@@ -64,6 +73,15 @@ class Experts(nn.Module):
         open_ = open_probability(self.logits, TEMPERATURE)
         union = 1 - (1 - open_).prod(dim=0)
         return torch.cat([open_, union[None]]) @ self.sizes / self.sizes.sum()
+
+    def check_room(self, share: float) -> None:
+        """Refuse a share that not even the smallest unit fits in."""
+        least = float(self.sizes.min() / self.sizes.sum())
+        if share < least:
+            raise InvalidSettings(
+                f"an expert share of {share:g} has no room for any unit, the smallest takes {least:.2g}: "
+                "give more, or --units elements"
+            )
 
     def fixed(self, share: float) -> tuple[NDArray[np.float16], NDArray[np.bool_]]:
         """Values and masks of experts that use at most this share of the delta's values each, as a `Bank` has them.

@@ -27,7 +27,7 @@ from smatter.files.reading import MappedFile, as_torch, read_small_json, safe_pa
 from smatter.files.writing import new_folder, write_file, write_tensors
 from smatter.library.banks import BANK, Bank, read_bank
 from smatter.live.mixture import LiveMixture
-from smatter.records import Progress, TensorSpec, silent
+from smatter.records import Progress, TensorSpec, printable, silent
 from smatter.route.descriptor import N_MOMENTS, describe_sources
 from smatter.route.encode import ClassStatistics, Encoded, Routing
 from smatter.route.experts import used
@@ -105,6 +105,15 @@ class TrainedRouter:
         if bank is not None and (bank.partition != self.partition or bank.tensors != tuple(live.numbering.tensors)):
             raise InvalidRouter("the router's experts are of another network: train one with `smatter train`")
         live.library.lend(bank)
+
+    @property
+    def expert_names(self) -> tuple[str, ...]:
+        """What people call its experts: what each began to learn, or a number."""
+        n_experts = self.router.settings.n_experts
+        told = self.record.get("expert_names")
+        if isinstance(told, list) and len(told) == n_experts:
+            return tuple(printable(str(name)) for name in told)
+        return tuple(f"expert {number}" for number in range(1, n_experts + 1))
 
     def mix(self, live: LiveMixture, alpha: Tensor, opened: Tensor | None = None) -> ExpertMix | None:
         """What a task opens of its experts, which the library then knows; none without experts.

@@ -48,7 +48,7 @@ VARIED_FORMS = FORMS[1:3]
 MIXED_SHARE = 0.4
 """Of the tasks whose classes come from several domains."""
 
-VARIED_SHARE = 0.5
+VARIED_SHARE = 0.6
 """Of the tasks that are varied, where experts are to learn variants."""
 
 VALIDATION_SEED = 1_000_003
@@ -57,10 +57,17 @@ VALIDATION_SEED = 1_000_003
 
 @dataclass(frozen=True)
 class Series:
-    """Tasks of one kind, and how often they are drawn in proportion to others."""
+    """Tasks of one kind.
+
+    Args:
+        tasks: the tasks.
+        share: how often they are drawn, in proportion to others.
+        variant: number of the variant that they are; none of clean tasks.
+    """
 
     tasks: TaskList
     share: float
+    variant: int | None = None
 
 
 @dataclass(frozen=True)
@@ -126,7 +133,9 @@ def make_curriculum(
             all_shifts = (variant, *shifts)
             name = f"variant-{number}"
             training.append(
-                Series(_tasks(suite, name, (1, 1), form=form, split="router", seed=seed, shifts=all_shifts), share)
+                Series(
+                    _tasks(suite, name, (1, 1), form=form, split="router", seed=seed, shifts=all_shifts), share, number
+                )
             )
             validation.append(
                 _tasks(

@@ -46,6 +46,7 @@ class Lesson:
         encoded: the support set as a router sees it; losses are those of these sources.
         is_taught: whether a teacher has its say; then all sources take part.
         teaching: what the solver says of it, if it was asked.
+        variant: number of the variant that it is; none of a clean task.
     """
 
     episode: Episode
@@ -53,6 +54,7 @@ class Lesson:
     encoded: Encoded
     is_taught: bool = False
     teaching: Teaching | None = None
+    variant: int | None = None
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class Timetable:
         names, base = live.library.names, live.library.manifest.base
         found = []
         for place, kind in enumerate(kinds):
-            tasks = self.series[kind].tasks
+            tasks, variant = self.series[kind].tasks, self.series[kind].variant
             episode = tasks.episode((step * self.n_tasks + place) % len(tasks))
             drawn = generator.random(len(names)) < SOURCE_SHARE
             sources = tuple(number for number, name in enumerate(names) if name == base or drawn[number])
@@ -92,7 +94,7 @@ class Timetable:
             teaching = None
             if taught and self.teacher:
                 teaching = self.teacher.teach(live, prepared_support(live, episode), episode_queries(live, episode))
-            found.append(replace(lesson, is_taught=bool(taught), teaching=teaching))
+            found.append(replace(lesson, is_taught=bool(taught), teaching=teaching, variant=variant))
         return found
 
 

@@ -19,6 +19,7 @@ from smatter.route.experts import Experts
 from smatter.route.router import Router
 from smatter.settings import Imitation
 from smatter.train.lessons import Lesson
+from smatter.train.parting import first_choice_closed
 from smatter.train.teacher import better_experts, distillation
 
 
@@ -45,6 +46,7 @@ def task_loss(
     lesson: Lesson,
     descriptors: Tensor,
     imitation: Imitation,
+    without_first: bool = False,
 ) -> TaskLoss:
     """Route a task, and pass its queries forward and backward through what comes of it.
 
@@ -56,13 +58,17 @@ def task_loss(
         lesson: the task.
         descriptors: of all sources, relative to the base's.
         imitation: how much a teacher counts, where the lesson has one.
+        without_first: whether the expert of most weight is closed.
     """
     sources = [live.library.names[number] for number in lesson.sources]
     encoded = lesson.encoded
     routing: Routing = router(encoded.statistics, descriptors[list(lesson.sources)], encoded.losses)
     delta = None
     if experts is not None and gates is not None:
-        delta = experts.residual(routing.experts, gates)
+        alpha = routing.experts
+        if without_first:
+            alpha = first_choice_closed(routing.expert_scores).softmax(dim=0)[:-1]
+        delta = experts.residual(alpha, gates)
     residual = None if delta is None else live.numbering.residual(delta.detach())
     live.compose(as_mixture(live, routing.weights, sources), residual)
     queries = episode_queries(live, lesson.episode)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from smatter.errors import InvalidSettings
 from smatter.library.banks import PlacedBank
 from smatter.library.library import Library, open_library
 from smatter.live.mixture import LiveMixture
@@ -14,10 +15,11 @@ from smatter.route.probe import draw_probe
 from smatter.route.store import TrainedRouter
 from smatter.settings import MetaSettings
 from smatter.tasks.open import open_suite
-from smatter.tasks.shifts.catalogue import Shift
+from smatter.tasks.shifts.catalogue import Shift, table_of
 from smatter.tasks.suite import Suite
 from smatter.train.curriculum import make_curriculum
 from smatter.train.meta import meta_train
+from smatter.train.parting import expert_names
 from smatter.train.trainee import MetaStep, Trainee, Validation
 
 
@@ -47,8 +49,10 @@ def train_router(
     settings = settings or MetaSettings()
     library = library if isinstance(library, Library) else open_library(library)
     suite = suite if isinstance(suite, Suite) else open_suite(suite)
+    if settings.router.n_experts and not variants:
+        raise InvalidSettings("experts learn variants of tasks, and there are none: give --variant, or no --experts")
     curriculum = make_curriculum(suite, shifts, variants, seed=settings.seed)
-    trainee = Trainee(LiveMixture(library), draw_probe(suite, shifts), settings)
+    trainee = Trainee(LiveMixture(library), draw_probe(suite, shifts), settings, curriculum.training)
     watch = _Watch(progress)
     outcome = meta_train(trainee, curriculum, work, n_workers=workers, watch=watch)
     record: dict[str, Any] = {
@@ -60,7 +64,9 @@ def train_router(
     if outcome.validation:
         record["validation"] = vars(outcome.validation)
     if bank := trainee.bank():
-        record["expert_shares"] = PlacedBank(bank, trainee.live.numbering).shares
+        placed = PlacedBank(bank, trainee.live.numbering)
+        record |= {"expert_shares": placed.shares, "expert_overlaps": placed.overlaps}
+        record["expert_names"] = expert_names([str(table_of(each)["shift"]) for each in variants], len(bank.masks))
     return trainee.finish(record)
 
 
@@ -77,5 +83,6 @@ class _Watch:
         self.words["loss"] = f"loss {told.loss:.3f}, entropy {told.entropy:.2f}"
         if told.shares:
             self.words["open"] = f"open {max(told.shares[:-1]):.0%}, all {told.shares[-1]:.0%}"
+            self.words["null"] = f"null {told.load[-1]:.0%}"
         self.progress(told.step - self.done, ", ".join(self.words.values()))  # a resumed training begins later
         self.done = told.step

@@ -26,9 +26,13 @@ from smatter.route.probe import Probe
 from smatter.route.router import Router
 from smatter.route.store import TrainedRouter
 from smatter.settings import MetaSettings
+from smatter.train.assignment import assign, unit_worths
+from smatter.train.curriculum import Series
 from smatter.train.lessons import Lesson
 from smatter.train.objective import task_loss
+from smatter.train.parting import Keeper, expected_load
 from smatter.train.rates import rate_at
+from smatter.units.layouts import Masked
 
 MAX_GATES = 20_000_000
 """Each takes about sixty bytes while it learns."""
@@ -43,12 +47,14 @@ class MetaStep:
         loss: mean over its tasks.
         entropy: of the weights, mean over its tasks.
         shares: of the delta's values that each expert uses, then all together; empty without experts.
+        load: how often each expert was chosen of late, then the null expert; empty without experts.
     """
 
     step: int
     loss: float
     entropy: float
     shares: tuple[float, ...]
+    load: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,9 +88,10 @@ class Trainee:
         live: the library's network.
         probe: describes the sources.
         settings: how.
+        series: the kinds of tasks that are learnt from, for experts to part by.
     """
 
-    def __init__(self, live: LiveMixture, probe: Probe, settings: MetaSettings) -> None:
+    def __init__(self, live: LiveMixture, probe: Probe, settings: MetaSettings, series: Sequence[Series] = ()) -> None:
         self.live, self.probe, self.settings = live, probe, settings
         self.sources = live.library.names
         self.raw = describe_sources(live, probe, self.sources)
@@ -108,7 +115,12 @@ class Trainee:
                     f"{n_gates:,} gates are more than {MAX_GATES:,}: use --units groups or fewer experts"
                 )
             self.experts = Experts(self.layout, n_experts, generator)
+            self.experts.check_room(settings.expert_share)
+            if series and isinstance(self.layout, Masked):
+                worths = unit_worths(live, series, self.layout.unit_of.long(), n_experts)
+                self.experts.begin_with(assign(worths, self.experts.sizes, settings.expert_share))
         self.multipliers = Multipliers(torch.zeros(n_experts))
+        self.keeper = Keeper(settings.parting, expected_load(series, n_experts)) if self.experts else None
         groups = [{"params": list(self.router.parameters()), "lr": settings.learning_rate}]
         if self.experts:
             groups.append({"params": [self.experts.values], "lr": settings.delta_rate})
@@ -130,6 +142,8 @@ class Trainee:
         if self.experts:
             tensors |= {f"experts.{name}": p for name, p in self.experts.named_parameters()}
             tensors["multipliers"] = self.multipliers.values
+        if self.keeper:
+            tensors["load"] = self.keeper.load
         return tensors
 
     def step(self, number: int, lessons: Sequence[Lesson]) -> MetaStep:
@@ -138,7 +152,9 @@ class Trainee:
         generator = torch.Generator().manual_seed(1_000_003 * settings.seed + number)
         gates = self.experts.gates(generator) if self.experts else None
         total, loss, entropy = torch.zeros(()), 0.0, 0.0
-        for lesson in lessons:
+        closed = self.keeper.closed(len(lessons), generator) if self.keeper else [False] * len(lessons)
+        scores = []
+        for lesson, is_closed in zip(lessons, closed, strict=True):
             found = task_loss(
                 self.live,
                 self.router,
@@ -147,12 +163,16 @@ class Trainee:
                 lesson=lesson,
                 descriptors=self.descriptors,
                 imitation=settings.imitation,
+                without_first=is_closed,
             )
+            scores.append(found.routing.expert_scores)
             mixed = torch.special.entr(found.routing.weights.clamp(min=1e-12)).sum(dim=1).mean()
             total = total + (found.slope + settings.entropy * mixed) / len(lessons)
             loss += found.value / len(lessons)
             entropy += float(mixed.detach()) / len(lessons)
         shares = self.experts.open_shares() if self.experts else torch.zeros(0)
+        if self.keeper:
+            total = total + self.keeper.price(scores, lessons, number / settings.n_steps)
         allowed = settings.allowed_share(number)
         total = total + self.multipliers.penalty(shares[:-1], allowed)
         self.optimizer.zero_grad()
@@ -164,7 +184,8 @@ class Trainee:
         self.multipliers.update(shares[:-1], allowed)
         if not math.isfinite(loss):
             raise InvalidSettings(f"the loss is not finite at step {number + 1}: train with fewer experts or sources")
-        return MetaStep(number + 1, loss, entropy, tuple(shares.tolist()))
+        load = self.keeper.load.tolist() if self.keeper else ()
+        return MetaStep(number + 1, loss, entropy, tuple(shares.tolist()), tuple(load))
 
     def validate(self, step: int, lessons: Sequence[Lesson]) -> Validation:
         """Mean loss and accuracy of the queries, with all sources and with experts made discrete."""
