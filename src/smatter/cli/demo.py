@@ -2,15 +2,12 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from smatter.cli.output import Json, print_table, progress_bar, say, show
 from smatter.errors import AlreadyExists
-
-if TYPE_CHECKING:
-    from smatter.demo.page import Story
 
 
 def demo(
@@ -37,15 +34,8 @@ def demo(
         methods = next(iter(stories.values())).accuracies
         rows = [[name, *(f"{100 * story.accuracies[m]:.0f} %" for m in methods)] for name, story in stories.items()]
         print_table(["named correctly", *methods], rows)
-        print_table(["task", "corrected by"], [[name, _correctors(story)] for name, story in stories.items()])
+        print_table(["task", "corrected by"], [[name, story.corrected_by] for name, story in stories.items()])
         say(f"see {output / 'index.html'}; the library is {output / 'library'}")
 
     data = {"tasks": {name: asdict(story) for name, story in stories.items()}, "page": str(output / "index.html")}
     show(data, as_json, text)
-
-
-def _correctors(story: "Story") -> str:
-    """The experts that a task opens, the strongest first."""
-    shares = {**story.experts, "nobody": story.null_share}
-    strong = sorted(((share, name) for name, share in shares.items() if share >= 0.1), reverse=True)
-    return ", ".join(f"{name} {share:.0%}" for share, name in strong)

@@ -13,6 +13,9 @@ from smatter.report.adapted import diagnostic_parts
 from smatter.report.pictures import contact_sheet
 from smatter.tasks.episode import Episode
 
+STRONG = 0.1
+"""The least weight of an expert that is worth telling."""
+
 
 @dataclass(frozen=True)
 class Story:
@@ -39,9 +42,11 @@ class Story:
     solver_seconds: float
 
     @property
-    def null_share(self) -> float:
-        """Weight of the null expert."""
-        return max(0.0, 1 - sum(self.experts.values()))
+    def corrected_by(self) -> str:
+        """The experts that it opens, the strongest first; nobody is the null expert."""
+        shares = {**self.experts, "nobody": 1 - sum(self.experts.values())}
+        strong = sorted(((share, name) for name, share in shares.items() if share >= STRONG), reverse=True)
+        return ", ".join(f"{name} {share:.0%}" for share, name in strong)
 
 
 def make_page(
@@ -78,9 +83,8 @@ def make_page(
         [name, *(story.weights[source] for source in library.names)] for name, story in stories.items()
     ]
     experts: list[list[str | float]] = [
-        [name, _likest(story.likeness), *story.experts.values(), story.null_share] for name, story in stories.items()
+        [name, _likest(story.likeness), story.corrected_by] for name, story in stories.items()
     ]
-    expert_names = next(iter(stories.values())).experts
     methods = next(iter(stories.values())).accuracies
     accuracies: list[list[str | float]] = [
         [name, *(story.accuracies[method] for method in methods)] for name, story in stories.items()
@@ -122,8 +126,8 @@ def make_page(
             "What it finds them like, and who corrects the mixture",
             "The router compares the examples with a few pictures of each domain that it knows. Residual experts "
             "correct parameters after mixing. Each is named by what it has learnt, renderings that no source has seen: "
-            "negatives, wallpaper and posters are such tasks. The null expert corrects nothing.",
-            page.table(["task", "is like", *expert_names, "null expert"], experts),
+            "negatives, wallpaper and posters are such tasks. The others need no correction.",
+            page.table(["task", "is like", "corrected by"], experts),
         ),
         page.section(
             "How well that names the rest",
