@@ -66,6 +66,15 @@ class Similarity:
         return np.where(longer > 0, apart / np.where(longer > 0, longer, 1), 0)
 
     @cached_property
+    def scatter(self) -> float:
+        """How far sources lie from their mean, relative to it: sqrt(mean_r ||theta_r - mean||^2) / ||mean||."""
+        gram = self.deltas.sum(axis=0)
+        apart = np.trace(gram) / len(gram) - gram.mean()
+        # <theta_r, theta_s> = <delta_r, delta_s> + <theta_r, base> + <theta_s, base> - ||base||^2
+        square_of_mean = gram.mean() + 2 * self.cross.sum(axis=0).mean() - self.squares[:, 0].sum()
+        return float(np.sqrt(max(apart, 0) / square_of_mean)) if square_of_mean > 0 else 0.0
+
+    @cached_property
     def clusters(self) -> tuple[tuple[str, ...], ...]:
         """Sources grouped so that near-duplicates are together; the number of groups is how many are distinct."""
         group = list(range(len(self.names)))
