@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from plan import TUNING
 
@@ -29,6 +30,11 @@ class Recipe:
     frozen: tuple[str, ...] = ()
     start: str | None = None
     trunk: TrainingSettings | None = None
+
+
+def place(work: Path, recipe: str) -> Path:
+    """Where the specialists of a recipe are."""
+    return work / recipe.replace(" ", "-")
 
 
 def _at(rate: float, n_steps: int = TUNING.n_steps, **others: float) -> TrainingSettings:
