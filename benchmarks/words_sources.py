@@ -12,7 +12,6 @@ import json
 import os
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from common import PLAIN_PROCESS, ROOT, SCRATCH, Rows, machine, show, stage, write_result
@@ -21,6 +20,7 @@ os.environ |= PLAIN_PROCESS
 sys.path.insert(0, str(ROOT / "tools" / "words"))
 
 import torch
+from few import few_texts, order
 from safetensors.torch import load_file, save
 from specialists import SPECIALISTS
 from torch import Tensor
@@ -35,8 +35,7 @@ from smatter.scores.intervals import mean_interval, paired_difference
 from smatter.tasks.episode import Episode
 from smatter.tasks.open import open_suite
 from smatter.tasks.sampler import Sampler, SamplerSettings
-from smatter.tasks.stores import Texts
-from smatter.tasks.suite import Suite, SuiteClass
+from smatter.tasks.suite import Domain, Suite, SuiteClass
 
 NAME = "words_sources"
 SUITE, LIBRARY = ROOT / ".build" / "words", ROOT / ".build" / "words-library"
@@ -53,18 +52,10 @@ Scores = dict[tuple[str, int], dict[str, list[float]]]
 def fewer(suite: Suite, split: str, n_classes: int = 8, n_texts: int = 16) -> Suite:
     """The same with some classes of a split, and some texts of each: features are what takes time."""
 
-    def order(name: str) -> bytes:
-        return hashlib.sha256(name.encode()).digest()
+    def chosen(domain: Domain) -> list[SuiteClass]:
+        return sorted(suite.classes(domain, split), key=lambda each: order(each.name))[:n_classes]
 
-    domains = []
-    for domain in suite.domains:
-        classes, texts = [], list[str]()
-        for each in sorted(suite.classes(domain, split), key=lambda each: order(each.name))[:n_classes]:
-            own = sorted(map(str, domain.store.take(range(each.start, each.stop))), key=order)[:n_texts]
-            classes.append(SuiteClass(each.name, each.key, len(texts), len(texts) + len(own)))
-            texts += own
-        domains.append(replace(domain, classes=tuple(classes), store=Texts(texts)))
-    return replace(suite, domains=tuple(domains))
+    return few_texts(suite, n_texts, chosen)
 
 
 def draw_tasks(suite: Suite, split: str, n_tasks: int) -> Tasks:

@@ -21,13 +21,15 @@ sys.path += [str(ROOT / "tools" / "words"), str(ROOT / "tools" / "common")]
 import debian  # noqa: E402
 import diagnoses  # noqa: E402
 import dictionaries  # noqa: E402
+import few  # noqa: E402
 import fortunes  # noqa: E402
 import passages  # noqa: E402
 import sources  # noqa: E402
 import specialists  # noqa: E402
+import tunings  # noqa: E402
 import wordnet  # noqa: E402
 from download import Package  # noqa: E402
-from small_suites import text_suite  # noqa: E402
+from small_suites import text_suite, usual_suite  # noqa: E402
 
 
 def builder() -> ModuleType:
@@ -250,3 +252,32 @@ def test_specialists_and_base_become_a_library(base: Path, tmp_path: Path, monke
     sources.tune(base, suite, ("people",), settings, tmp_path / "things")
     sources.write_library(tmp_path, ["base", *sources.SPECIALISTS], tmp_path / "library")
     assert open_library(tmp_path / "library").names == ("base", "things")
+
+
+def test_fewer_texts_leave_every_class_in_its_split() -> None:
+    suite = usual_suite()
+    fewer = few.few_texts(suite, 5)
+    assert fewer.split_of == suite.split_of
+    for domain, kept in zip(suite.domains, fewer.domains, strict=True):
+        assert [each.name for each in kept.classes] == [each.name for each in domain.classes]
+        for before, after in zip(domain.classes, kept.classes, strict=True):
+            texts = set(kept.store.take(range(after.start, after.stop)))
+            assert len(texts) == 5 and texts < set(domain.store.take(range(before.start, before.stop)))
+
+
+def test_specialists_of_a_recipe_part_from_its_trunk(base: Path, tmp_path: Path, monkeypatch) -> None:
+    suite = text_suite({name: ("id", [f"{name[0]}{number}" for number in range(20)]) for name in ("people", "kinds")})
+    own, trunk = (TrainingSettings(n_steps=n, batch_size=8, imprint=True, variation=Omission(0.1)) for n in (2, 3))
+    monkeypatch.setattr(tunings, "SPECIALISTS", {"things": ("people",), "notions": ("kinds",)})
+    monkeypatch.setattr(tunings, "INSIDE", ("kinds", "people"))
+    monkeypatch.setattr(tunings, "RECIPES", {"a trunk": tunings.Recipe(own, trunk=trunk), "none": tunings.Recipe(own)})
+    tunings.tune_all(base, suite, tmp_path, "a trunk")
+    tunings.tune_all(base, suite, tmp_path, "none")
+    again = sources.tune(tmp_path / "a-trunk" / "trunk", suite, ("people",), own, tmp_path / "again")
+
+    def matrix(folder: Path) -> torch.Tensor:
+        return load_file(folder / "model.safetensors")["encoder.layer.0.output.dense.weight"]
+
+    tuned = [matrix(tmp_path / recipe / name) for recipe in ("a-trunk", "none") for name in ("things", "notions")]
+    assert torch.equal(tuned[0], matrix(again))
+    assert all(not torch.equal(one, other) for number, one in enumerate(tuned) for other in tuned[:number])

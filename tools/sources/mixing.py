@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "common"))
 import torch
 from build import write_checkpoint
 from plan import CONFIG, INSIDE, SPECIALISTS
-from recipes import RECIPES, Recipe
+from recipes import RECIPES, Recipe, place
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -26,11 +26,6 @@ from smatter.train.supervised import train_backbone
 
 BASE = SHIPPED / "signs-library" / "base"
 TRUNK = "trunk"
-
-
-def place(work: Path, recipe: str) -> Path:
-    """Where the specialists of a recipe are."""
-    return work / recipe.replace(" ", "-")
 
 
 def weights_of(network: Network, folder: Path) -> dict[str, Tensor]:

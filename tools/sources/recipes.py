@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from plan import TRUNK
 
@@ -31,6 +32,11 @@ class Recipe:
     start: str | None = None
     trunk: TrainingSettings | None = None
     others: Mapping[str, TrainingSettings] = field(default_factory=dict)
+
+
+def place(work: Path, recipe: str) -> Path:
+    """Where the specialists of a recipe are."""
+    return work / recipe.replace(" ", "-")
 
 
 def _at(rate: float, n_steps: int = 900, **others: float) -> TrainingSettings:

