@@ -18,14 +18,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from common import ROOT, Rows, machine, show, write_result
+from common import ROOT, SCRATCH, Rows, machine, show, write_result
 from signs_tasks import KINDS, PACKAGES, Scores, shared_out
 from sources_experts_scores import LIBRARIES, PEER_NAMES, RENDERINGS, SEEDS, restore_old, router_folder, score
 
 sys.path.insert(0, str(ROOT / "tools" / "router"))
 
 from mixing_study import gain_rows
-from train import settings, train
+from train import N_STEPS, settings, train
 
 from smatter.route.store import read_router
 from smatter.scores.intervals import Interval, clustered_interval
@@ -127,23 +127,24 @@ def main() -> None:
     parser.add_argument("--stage", choices=("validation", "test"), default="test")
     parser.add_argument("--tasks", type=int, default=75, help="tasks of each rendering, and 0.4 of it of other lists")
     parser.add_argument("--routers", type=Path, default=ROOT / ".build" / "routers", help="those that do not ship")
-    parser.add_argument("--quick", action="store_true", help="two tasks of each list")
+    parser.add_argument("--quick", action="store_true", help="two tasks of each list, routers of three steps")
     options = parser.parse_args()
     begin = time.perf_counter()
     n_tasks = 2 if options.quick else options.tasks
     restore_old()
-    options.routers.mkdir(parents=True, exist_ok=True)
+    routers, n_steps = (SCRATCH / "routers", 3) if options.quick else (options.routers, N_STEPS)
+    routers.mkdir(parents=True, exist_ok=True)
     for seed in SEEDS[1:]:
-        train(router_folder(options.routers, seed), seed)
+        train(router_folder(routers, seed), seed, n_steps=n_steps)
     for name in RENDERINGS:
-        train(router_folder(options.routers, without=name), without=name)
+        train(router_folder(routers, without=name), without=name, n_steps=n_steps)
     jobs = [
         (f"{options.stage}-{name}", index)
         for name in (*CLEAN, *OUTSIDE)
         for index in range(n_tasks if name in OUTSIDE else max(2, round(0.4 * n_tasks)))
     ]
     found: Found = {}
-    for (name, _), scores in shared_out("tasks", partial(score, options.routers), jobs, keep=True):
+    for (name, _), scores in shared_out("tasks", partial(score, routers), jobs, keep=True):
         found.setdefault(name.removeprefix(f"{options.stage}-"), []).append(scores)
     figures: dict[str, float] = {"tasks": len(jobs), "tasks_of_a_rendering": n_tasks}
     for label in ("equal", "evidence", "router"):

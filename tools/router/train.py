@@ -25,33 +25,35 @@ from smatter.train.router import train_router
 LIBRARY = SHIPPED / "signs-library"
 
 
-def settings(seed: int = 0) -> MetaSettings:
+N_STEPS = 800
+
+
+def settings(seed: int = 0, n_steps: int = N_STEPS) -> MetaSettings:
     """How the shipped router is trained: an expert for each rendering, none with room for everything."""
     return MetaSettings(
-        RouterSettings(n_experts=len(RENDERINGS)), n_steps=800, delta_rate=1.5e-3, expert_share=0.1, seed=seed
+        RouterSettings(n_experts=len(RENDERINGS)), n_steps=n_steps, delta_rate=1.5e-3, expert_share=0.1, seed=seed
     )
 
 
-def train(output: Path, seed: int = 0, without: str = "", library: Path = LIBRARY, workers: int = 1) -> None:
+def train(output: Path, seed: int = 0, without: str = "", n_steps: int = N_STEPS) -> None:
     """Train a router, or go on; nothing to do where it is there.
 
     Args:
         output: its folder.
         seed: of everything.
         without: a rendering that it never sees.
-        library: whose sources it weighs.
-        workers: processes that prepare tasks.
+        n_steps: of the training.
     """
     if output.exists():
         return
     torch.set_num_threads(1)
     quiet_transformers()
-    how, begin = settings(seed), time.perf_counter()
+    how, begin = settings(seed, n_steps), time.perf_counter()
     variants = [rendering for name, rendering in RENDERINGS.items() if name != without]
     work = output.with_name(f"{output.name}.work")
     with progress_bar("training", how.n_steps, "steps") as progress:
         trained = train_router(
-            library, "signs", how, shifts=(WEAR,), variants=variants, work=work, workers=workers, progress=progress
+            LIBRARY, "signs", how, shifts=(WEAR,), variants=variants, work=work, workers=1, progress=progress
         )
     seconds = {"seconds": round(time.perf_counter() - begin, 1)}
     write_router(output, replace(trained, record={**trained.record, **seconds}))
