@@ -15,6 +15,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
+import before
 from common import PLAIN_PROCESS, ROOT, Rows
 
 os.environ |= PLAIN_PROCESS
@@ -36,15 +37,17 @@ from smatter.tasks.shifts.wear import Worn
 from smatter.tasks.splits import Split
 
 NAME = "mixing_study"
-SHIPPED_RECIPE = "as shipped"
-SHRUNK = {f"shipped, {factor} of the way": factor for factor in (0.8, 0.6, 0.4)}
-"""No recipes: nearer sources from those that ship, without training."""
+FORMER, NOW = "rate 12e-3", "common trunk, slow but for emoji"
+"""The recipes of the library before, which is in the history, and of the one that ships."""
+
+SHRUNK = {f"{FORMER}, {factor} of the way": factor for factor in (0.8, 0.6, 0.4)}
+"""No recipes: nearer sources from the former ones, without training."""
 
 
 def library_of(work: Path, recipe: str) -> Path:
     """The library of a recipe's specialists and their base; made where it is not there."""
-    if recipe == SHIPPED_RECIPE:
-        return SHIPPED / "signs-library"
+    if recipe in (FORMER, NOW):
+        return before.LIBRARY if recipe == FORMER else SHIPPED / "signs-library"
     folder = place(work, recipe)
     if recipe in SHRUNK and not folder.exists():
         write_shrunk(folder, SHRUNK[recipe])
@@ -56,10 +59,10 @@ def library_of(work: Path, recipe: str) -> Path:
 
 
 def write_shrunk(folder: Path, factor: float) -> None:
-    """The shipped specialists with this share of their distance to the base."""
-    base = load_file(SHIPPED / "signs-library" / "base" / "model.safetensors")
+    """The former specialists with this share of their distance to the base."""
+    base = load_file(before.LIBRARY / "base" / "model.safetensors")
     for name in SPECIALISTS:
-        shutil.copytree(SHIPPED / "signs-library" / name, folder / name)
+        shutil.copytree(before.LIBRARY / name, folder / name)
         path = folder / name / "model.safetensors"
         tuned = load_file(path)
         near = {key: base[key].float().lerp(tensor.float(), factor).to(tensor) for key, tensor in tuned.items()}
@@ -111,11 +114,15 @@ def main() -> None:
     parser.add_argument("recipes", nargs="*", help="those to judge; all that are there by default")
     parser.add_argument("--work", type=Path, default=ROOT / ".build" / "mixing", help="where mixing.py left them")
     parser.add_argument("--tasks", type=int, default=30, help="tasks of each list and of each domain")
-    parser.add_argument("--quick", action="store_true", help="two tasks of each, the shipped library only")
+    parser.add_argument(
+        "--quick", action="store_true", help="two tasks of each, the library that ships and the one before"
+    )
     options = parser.parse_args()
     n_tasks = 2 if options.quick else options.tasks
     there = [name for name in RECIPES if all((place(options.work, name) / each).exists() for each in SPECIALISTS)]
-    recipes = options.recipes or [SHIPPED_RECIPE, *([] if options.quick else [*SHRUNK, *there])]
+    others = [] if options.quick else [*SHRUNK, *(name for name in there if name not in (FORMER, NOW))]
+    recipes = options.recipes or [FORMER, NOW, *others]
+    before.restore()
     own = [(specialist, domain) for specialist, mine in SPECIALISTS.items() for domain in mine]
     wanted = [(*what, index) for what in (*own, *((name, "") for name in LISTS)) for index in range(n_tasks)]
     libraries = ((recipe, library_of(options.work, recipe)) for recipe in recipes)

@@ -18,9 +18,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+import before
 from common import ROOT, SCRATCH, Rows, machine, show, write_result
 from signs_tasks import KINDS, PACKAGES, Scores, shared_out
-from sources_experts_scores import LIBRARIES, PEER_NAMES, RENDERINGS, SEEDS, restore_old, router_folder, score
+from sources_experts_scores import LIBRARIES, PEER_NAMES, RENDERINGS, SEEDS, router_folder, score
 
 sys.path.insert(0, str(ROOT / "tools" / "router"))
 
@@ -131,7 +132,7 @@ def main() -> None:
     options = parser.parse_args()
     begin = time.perf_counter()
     n_tasks = 2 if options.quick else options.tasks
-    restore_old()
+    before.restore()
     routers, n_steps = (SCRATCH / "routers", 3) if options.quick else (options.routers, N_STEPS)
     routers.mkdir(parents=True, exist_ok=True)
     for seed in SEEDS[1:]:

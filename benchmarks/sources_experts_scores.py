@@ -1,13 +1,11 @@
 """What `sources_experts.py` asks of one task: mixtures of weights and predictions, experts open and closed, peers."""
 
-import io
-import subprocess
 import sys
-import tarfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+import before
 from common import ROOT
 from signs_tasks import Scores, live, tasks, trained
 
@@ -32,26 +30,10 @@ from smatter.route.experts import used
 from smatter.route.store import Ask, TrainedRouter
 from smatter.tasks.open import SHIPPED
 
-OLD_COMMIT = "2c0ea9c"
-"""The last with the old library and router. Their tensors are those of 693aa6f; since then only their files changed."""
-
-OLD = ROOT / ".build" / "old"
-LIBRARIES = {"new": SHIPPED / "signs-library", "old": OLD / "signs-library"}
+LIBRARIES = {"new": SHIPPED / "signs-library", "old": before.LIBRARY}
 SEEDS = (0, 1, 2)
 PEERS, PEER_NAMES = ROOT / ".build" / "sources", ("one-for-all", "rendered")
 """What one would train instead; see tools/sources/plan.py."""
-
-
-def restore_old() -> None:
-    """Take the old library and router from the history."""
-    if OLD.exists():
-        return
-    shipped = "src/smatter/shipped"
-    command = ["git", "archive", OLD_COMMIT, f"{shipped}/signs-library", f"{shipped}/signs-router"]
-    archive = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
-    with tarfile.open(fileobj=io.BytesIO(archive)) as file:
-        file.extractall(OLD.with_name("old.partial"), filter="data")
-    (OLD.with_name("old.partial") / shipped).rename(OLD)
 
 
 def router_folder(routers: Path, seed: int = 0, without: str = "") -> Path:
@@ -179,11 +161,11 @@ def score(routers: Path, name: str, index: int) -> Scores:
     """All figures of one task: of the new library, of the old one (their names begin with "old")."""
     looks = {version: Look(live(folder), name, index) for version, folder in LIBRARIES.items()}
     new, old = looks["new"], looks["old"]
-    shipped, before = trained(router_folder(routers)), trained(OLD / "signs-router")
+    shipped, old_router = trained(router_folder(routers)), trained(before.ROUTER)
     scores: Scores = {"domain": new.domain, **mixing(new, shipped)}
-    scores |= {f"old {key}": value for key, value in mixing(old, before).items()}
-    routing = old.routing(before)
-    scores["old experts"] = old.weights(routing.weights[0], Delta(old.network, before).of(routing.experts))
+    scores |= {f"old {key}": value for key, value in mixing(old, old_router).items()}
+    routing = old.routing(old_router)
+    scores["old experts"] = old.weights(routing.weights[0], Delta(old.network, old_router).of(routing.experts))
     for seed in SEEDS:
         router = trained(router_folder(routers, seed))
         routing, delta = new.routing(router), Delta(new.network, router)
