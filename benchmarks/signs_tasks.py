@@ -37,6 +37,7 @@ LIBRARY = SHIPPED / "signs-library"
 KINDS = ("id", "ood", "mixed")
 PACKAGES = ("torch", "transformers", "numpy")
 N_PROCESSES = int(os.environ.get("SMATTER_PROCESSES", "2"))
+"""Tasks that are scored at a time; fewer leave cores to others."""
 
 Scores = dict[str, float]
 
