@@ -114,9 +114,7 @@ def main() -> None:
     parser.add_argument("recipes", nargs="*", help="those to judge; all that are there by default")
     parser.add_argument("--work", type=Path, default=ROOT / ".build" / "mixing", help="where mixing.py left them")
     parser.add_argument("--tasks", type=int, default=30, help="tasks of each list and of each domain")
-    parser.add_argument(
-        "--quick", action="store_true", help="two tasks of each, two libraries"
-    )
+    parser.add_argument("--quick", action="store_true", help="two tasks of each, two libraries")
     options = parser.parse_args()
     n_tasks = 2 if options.quick else options.tasks
     there = [name for name in RECIPES if all((place(options.work, name) / each).exists() for each in SPECIALISTS)]

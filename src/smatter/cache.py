@@ -29,7 +29,7 @@ from smatter.route.evidence import Evidence
 MAX_BYTES = 1_000_000_000
 """Beyond it, results not used for longest are deleted."""
 
-FORMAT = 5
+FORMAT = 6
 """Raised when results of earlier versions must not be found any more."""
 
 NAME = r"[0-9a-f]{64}\.(?:safetensors|json)"
@@ -94,7 +94,7 @@ class Cache:
         """Keep a result, if the disk lets us."""
         if self.key is None:
             return
-        told = {name: getattr(fit, name) for name in ("likeness", "notes", "is_private", "seconds")}
+        told = {name: getattr(fit, name) for name in ("likeness", "expert_names", "notes", "is_private", "seconds")}
         told |= {"spread": fit.spread(), "trace": asdict(fit.trace), "passes": asdict(fit.passes), "evidence": None}
         if fit.evidence:
             losses = [loss if math.isfinite(loss) else None for loss in fit.evidence.losses]
@@ -152,6 +152,7 @@ class _Facts(_Record):
     """What a result is beside its recipe."""
 
     likeness: dict[str, Number]
+    expert_names: tuple[str, ...]
     notes: tuple[str, ...]
     is_private: bool
     seconds: Number

@@ -274,7 +274,7 @@ class Adapted:
             "held_out_accuracy": None if math.isnan(accuracy) else accuracy,
             "corrected_parameters": self.n_corrected,
             "likeness": dict(fit.likeness),
-            "experts": list(fit.experts.alpha) if fit.experts else [],
+            "experts": fit.expert_weights,
             "steps": list(fit.trace.losses),
             "path": [list(row) for row in fit.trace.path],
             "advice": list(fit.trace.endings),

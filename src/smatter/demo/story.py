@@ -137,7 +137,7 @@ def _adapt(
         accuracies={name: accuracy(fit.recipe(library)) for name, fit in fits.items()}
         | {name: accuracy(Mixture.of({name: 1.0})) for name in library.names},
         likeness=dict(routed.likeness),
-        experts=dict(zip(router.expert_names, routed.experts.alpha, strict=True)) if routed.experts else {},
+        experts=routed.expert_weights,
         seconds=routed.seconds,
         solver_seconds=fits["solver"].seconds,
     )

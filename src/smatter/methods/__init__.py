@@ -73,6 +73,7 @@ class Fit:
     Args:
         mixture: weights of the sources that have any.
         experts: what it opens of a router's residual experts, if it has any.
+        expert_names: what people call these; see `TrainedRouter.expert_names`.
         residual: the task's own correction; none where there is none.
         evidence: the loss of each source, where the method looked at it.
         likeness: how much the task is like each group of a router's probe set, by name.
@@ -88,6 +89,7 @@ class Fit:
 
     mixture: Mixture
     experts: ExpertMix | None = None
+    expert_names: tuple[str, ...] = ()
     residual: Residual | None = None
     evidence: Evidence | None = None
     likeness: Mapping[str, float] = field(default_factory=dict)
@@ -98,6 +100,11 @@ class Fit:
     privacy: Mapping[str, float] = field(default_factory=dict)
     passes: Passes = Passes()
     seconds: float = 0.0
+
+    @property
+    def expert_weights(self) -> dict[str, float]:
+        """The weight of each expert by its name; the rest is the null expert's."""
+        return dict(zip(self.expert_names, self.experts.alpha, strict=True)) if self.experts else {}
 
     def recipe(self, library: Library, head: ClassHead | None = None, notes: Notes | None = None) -> Recipe:
         """What was found, as a recipe of the library's sources."""

@@ -105,6 +105,7 @@ def refined(live: LiveMixture, task: Task, settings: RefinedSettings, progress: 
     return Fit(
         as_mixture(live, weights, names).without_idle(),
         experts=experts,
+        expert_names=() if trained is None else trained.expert_names,
         residual=residual,
         evidence=None if encoded.losses is None else Evidence.of(names, encoded.losses, settings.temperature),
         likeness={} if trained is None else dict(zip(trained.probe.names, routing.attention.tolist(), strict=True)),

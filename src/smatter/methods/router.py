@@ -50,6 +50,7 @@ def router(live: LiveMixture, task: Task, settings: RoutedSettings, progress: Pr
     return Fit(
         as_mixture(live, routing.weights, names).without_idle(),
         experts=trained.mix(live, routing.experts),
+        expert_names=trained.expert_names,
         evidence=None if encoded.losses is None else Evidence.of(names, encoded.losses),
         likeness=dict(zip(trained.probe.names, routing.attention.tolist(), strict=True)),
         spread=partial(encoded.spread, ask),

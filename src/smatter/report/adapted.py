@@ -70,12 +70,12 @@ def _fit_parts(adapted: Adapted) -> list[str]:
             )
         )
     if fit.experts:
-        shares = {f"expert {number}": share for number, share in enumerate(fit.experts.alpha, 1)}
+        shares = fit.expert_weights
         parts.append(
             page.section(
                 "Experts",
-                "Weights of the residual experts; the null expert corrects nothing.",
-                page.bar_chart(shares | {"null expert": max(0.0, 1 - sum(fit.experts.alpha))}, "weight"),
+                "Weights of the residual experts, by what each has learnt; the null expert corrects nothing.",
+                page.bar_chart(shares | {"null expert": max(0.0, 1 - sum(shares.values()))}, "weight"),
             )
         )
     if fit.notes:

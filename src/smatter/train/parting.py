@@ -35,12 +35,18 @@ def expert_names(variants: Sequence[str], n_experts: int) -> list[str]:
 
     >>> expert_names(["inverted", "outline", "halftone"], 2)
     ['inverted, halftone', 'outline']
+    >>> expert_names(["worn", "worn"], 2)  # two severities
+    ['worn', 'worn 2']
     """
     found = [
         [name for number, name in enumerate(variants) if expert_of(number, n_experts) == each]
         for each in range(n_experts)
     ]
-    return [", ".join(names) or f"expert {number}" for number, names in enumerate(found, 1)]
+    told: list[str] = []
+    for number, names in enumerate(found, 1):
+        name = ", ".join(names) or "expert"
+        told.append(name if names and name not in told else f"{name} {number}")
+    return told
 
 
 def expected_load(series: Sequence[Series], n_experts: int) -> Tensor:
