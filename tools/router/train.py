@@ -25,7 +25,7 @@ from smatter.train.router import train_router
 LIBRARY = SHIPPED / "signs-library"
 
 
-N_STEPS = 800
+N_STEPS = 1300
 
 
 def settings(seed: int = 0, n_steps: int = N_STEPS) -> MetaSettings:
