@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from common import Rows, machine, show, write_result
-from signs_tasks import PACKAGES, Scores, shared_out
+from signs_tasks import PACKAGES, Scores, right, shared_out
 
 from smatter.compose.mixture import Mixture
 from smatter.library.check import check_library
@@ -37,15 +37,12 @@ def score_episode(network: LiveMixture, episode: Episode) -> Scores:
         logits.append(queries.logits(network.read(queries)))
     stacked = torch.stack(logits)
 
-    def right(scores: torch.Tensor) -> float:
-        return 100 * float((scores.argmax(dim=1) == queries.classes).double().mean())
-
     scores: Scores = {"domain": int(episode.query.domains.min())}
     for label, weights in (("equal", [1 / len(names)] * len(names)), ("evidence", list(evidence.weights))):
         network.compose(Mixture.of(dict(zip(names, weights, strict=True))))
-        scores[f"weights {label}"] = right(queries.logits(network.read(queries)))
-        scores[f"predictions {label}"] = right(torch.tensordot(torch.tensor(weights).float(), stacked, 1))
-    singles = {source: right(each) for source, each in zip(names, logits, strict=True)}
+        scores[f"weights {label}"] = right(queries, queries.logits(network.read(queries)))
+        scores[f"predictions {label}"] = right(queries, torch.tensordot(torch.tensor(weights).float(), stacked, 1))
+    singles = {source: right(queries, each) for source, each in zip(names, logits, strict=True)}
     scores["base"] = singles[network.library.manifest.base]
     scores["best by evidence"] = singles[evidence.best]
     scores["best in hindsight"] = max(singles.values())

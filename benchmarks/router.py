@@ -27,6 +27,7 @@ from signs_tasks import (
     by_draw,
     fitted,
     live,
+    right,
     shared_out,
     tasks,
     train_on_signs,
@@ -114,7 +115,7 @@ def score(folder: Path, apart: Path, name: str, index: int) -> Scores:
     found = fits["with_evidence"].mixture.mean_weights
     for label, weights in (("equal", [1.0] * len(names)), ("router", [found.get(source, 0.0) for source in names])):
         mixed = torch.tensordot(torch.tensor(weights), torch.stack(logits), 1)
-        scores[f"predictions_{label}"] = 100 * float((mixed.argmax(dim=1) == queries.classes).double().mean())
+        scores[f"predictions_{label}"] = right(queries, mixed)
     scores["best_by_support"] = scores[f"source {evidence.best}"]
     scores["best_hindsight"] = max(scores[f"source {source}"] for source in names)
     scores["base"] = scores[f"source {network.library.manifest.base}"]

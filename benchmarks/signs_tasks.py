@@ -20,6 +20,7 @@ from torch import Tensor
 
 from smatter.library.library import open_library
 from smatter.live.mixture import LiveMixture
+from smatter.live.objectives import Queries
 from smatter.live.task import Task
 from smatter.methods import Fit, Method
 from smatter.route.encode import Encoded, as_mixture
@@ -117,6 +118,11 @@ def by_draw(found: Mapping[str, Sequence[Scores]], lists: Sequence[str], key: st
         kinds.setdefault(name.split("-")[0], []).append(found[name])
     draws = [draw for columns in kinds.values() for draw in zip(*columns, strict=True)]
     return [sum(each[key] for each in draw) / len(draw) for draw in draws]
+
+
+def right(queries: Queries, logits: Tensor) -> float:
+    """Accuracy of some scores of the classes, (n_queries, n_classes), in percent."""
+    return 100 * float((logits.argmax(dim=1) == queries.classes).double().mean())
 
 
 def fitted(network: LiveMixture, task: Task, method: Method[Any], settings: Any) -> Fit:

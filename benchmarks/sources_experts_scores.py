@@ -7,7 +7,7 @@ from pathlib import Path
 
 import before
 from common import ROOT
-from signs_tasks import Scores, live, tasks, trained
+from signs_tasks import Scores, live, right, tasks, trained
 
 sys.path.insert(0, str(ROOT / "tools" / "common"))
 
@@ -69,7 +69,7 @@ class Look:
 
     def right(self, logits: Tensor) -> float:
         """Accuracy of some scores of the classes."""
-        return 100 * float((logits.argmax(dim=1) == self.queries.classes).double().mean())
+        return right(self.queries, logits)
 
     def weights(self, weights: Tensor, delta: np.ndarray | None = None) -> float:
         """Of one network whose weights are mixed."""

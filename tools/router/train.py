@@ -23,8 +23,6 @@ from smatter.tasks.open import SHIPPED
 from smatter.train.router import train_router
 
 LIBRARY = SHIPPED / "signs-library"
-
-
 N_STEPS = 1300
 
 

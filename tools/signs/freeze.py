@@ -22,7 +22,6 @@ from smatter.tasks.suite import Suite
 STAGES = {"validation": (1, 200), "test": (2, 300), "final": (3, 300)}
 """Seed and length of the lists of each."""
 
-
 WAYS = (5, 10)
 """With five classes a flag is too easy to tell from others."""
 

@@ -38,7 +38,7 @@ TRUNK = TrainingSettings(n_steps=300, batch_size=96, learning_rate=1.2e-2, warm_
 """What all specialists have in common before they part: sources that part later mix better."""
 TUNING = replace(TRUNK, n_steps=900, learning_rate=6e-3)
 TUNINGS = {"emoji": replace(TRUNK, n_steps=600)}
-"""At half the rate sources mix better, but emoji, the only pictures in colour, forget what the trunk knew of them."""
+"""At half the rate sources mix better, but `emoji` forgets what the trunk knew of people."""
 
 
 @dataclass(frozen=True)
