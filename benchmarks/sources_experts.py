@@ -21,7 +21,7 @@ from pathlib import Path
 import before
 from common import ROOT, SCRATCH, Rows, machine, show, write_result
 from signs_tasks import KINDS, PACKAGES, Scores, shared_out
-from sources_experts_scores import LIBRARIES, PEER_NAMES, RENDERINGS, SEEDS, router_folder, score
+from sources_experts_scores import LIBRARIES, PEER_NAMES, PEERS, RENDERINGS, SEEDS, router_folder, score
 
 sys.path.insert(0, str(ROOT / "tools" / "router"))
 
@@ -132,6 +132,8 @@ def main() -> None:
     options = parser.parse_args()
     begin = time.perf_counter()
     n_tasks = 2 if options.quick else options.tasks
+    if missing := [name for name in PEER_NAMES if not (PEERS / name).exists()]:
+        raise SystemExit(f"networks that one would train instead are not there: {missing}. Run make sources-study")
     before.restore()
     routers, n_steps = (SCRATCH / "routers", 3) if options.quick else (options.routers, N_STEPS)
     routers.mkdir(parents=True, exist_ok=True)
