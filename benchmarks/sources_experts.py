@@ -3,12 +3,13 @@
     python benchmarks/sources_experts.py [--stage validation|test] [--tasks N] [--quick]
 
 Mixing loss: what an average of the sources' predictions is above the average of their weights, at the same weights. An
-expert is needed where closing it alone, so that others may stand in, costs points on some rendering. Renderings are
-left out in turn: a router that never saw one is judged on it. Evidence and the plain average are also given the
-experts' change as sources of their own. Beside them stand networks that one would train instead (`make sources-study`):
-one on all that any specialist learns from, and the same in all renderings, alone and as a source. Two more seeds of the
-router and the eight that leave one out are trained first where they are not there (.build/routers); the old library is
-taken from the history. Intervals are clustered by domain.
+expert is needed where closing it alone, so that others may stand in, costs points on some rendering. Experts are
+weighed by the router's gate and by evidence; "gate alone" is without that. Renderings are left out in turn: a router
+that never saw one is judged on it. Evidence and the plain average are also given the experts' change as sources of
+their own. Beside them stand networks that one would train instead (`make sources-study`): one on all that any
+specialist learns from, and the same in all renderings, alone and as a source. Two more seeds of the router and the
+eight that leave one out are trained first where they are not there (.build/routers); the old library is taken from the
+history. Intervals are clustered by domain.
 """
 
 import argparse
@@ -84,6 +85,7 @@ def rendering_rows(found: Found) -> Rows:
     """Accuracy on each rendering: with and without experts, never having seen it, and of peers with the same delta."""
     columns = {
         "without_experts": "no experts seed 0", "with_experts": "experts seed 0", "left_out": "left out",
+        "gate_alone": "gate alone seed 0", "left_out_gate_alone": "left out, gate alone",
         "evidence": "weights evidence", "evidence_with_delta": "evidence with the delta",
         "evidence_with_each": "evidence with each expert", "uniform": "weights equal",
         "uniform_with_delta": "uniform with the delta", "predictions_equal": "predictions equal",
@@ -170,6 +172,10 @@ def main() -> None:
     figures["null_on_clean"] = min(figures[f"null_on_clean_seed_{seed}"] for seed in SEEDS)
     put(figures, "outside_gain", over(found, OUTSIDE, over_seeds("experts", "no experts")))
     put(figures, "outside_gain_left_out", over(found, OUTSIDE, less("left out", "left out, no experts")))
+    put(figures, "outside_gain_gate_alone", over(found, OUTSIDE, over_seeds("gate alone", "no experts")))
+    gate_alone = less("left out, gate alone", "left out, no experts")
+    put(figures, "outside_gain_left_out_gate_alone", over(found, OUTSIDE, gate_alone))
+    put(figures, "inside_cost_gate_alone", over(found, CLEAN, over_seeds("no experts", "gate alone")))
     put(figures, "inside_cost", over(found, CLEAN, over_seeds("no experts", "experts")))
     for peer in ("evidence", "uniform"):
         plain = f"weights {'equal' if peer == 'uniform' else peer}"

@@ -26,7 +26,7 @@ from smatter.live.objectives import Queries
 from smatter.live.task import Task
 from smatter.route.encode import Encoded, Routing, as_mixture, encode
 from smatter.route.evidence import Evidence
-from smatter.route.experts import used
+from smatter.route.opening import expert_losses, weigh_experts
 from smatter.route.store import Ask, TrainedRouter
 from smatter.tasks.open import SHIPPED
 
@@ -79,10 +79,15 @@ class Look:
         """Of the sources' predictions, mixed."""
         return self.right(torch.tensordot(weights.float(), self.logits, 1))
 
-    def routing(self, router: TrainedRouter) -> Routing:
-        """What a router says, with evidence."""
+    def asked(self, router: TrainedRouter) -> Routing:
+        """What a router says, with evidence about the sources."""
         router.check_fits(self.network)
         return Ask(router, router.describe(self.network, self.names))(self.told)
+
+    def routing(self, router: TrainedRouter) -> tuple[Routing, Tensor]:
+        """What a router says, with evidence about the sources, and the loss of each example with each expert."""
+        routing = self.asked(router)
+        return routing, expert_losses(self.network, self.task.objective, router, routing)
 
     def with_sources(self, deltas: Sequence[np.ndarray]) -> Scores:
         """Evidence and the plain average where base plus each delta is a source as well."""
@@ -136,18 +141,19 @@ def peer_delta(name: str) -> np.ndarray:
     return vector
 
 
-def closed(routing: Routing, expert: int) -> Tensor:
-    """Weights of the experts where one is not there: the router shares its weight out among the others and null."""
-    scores = routing.expert_scores.clone()
-    scores[expert] = -torch.inf
-    return used(scores.softmax(dim=0)[:-1])
+def closed(routing: Routing, losses: Tensor, expert: int) -> Tensor:
+    """Weights of the experts where one is not there: its weight is shared out among the others and null."""
+    left = [number for number in range(len(losses)) if number != expert]
+    alpha = torch.zeros(len(losses) - 1)
+    alpha[left[:-1]] = weigh_experts(routing.expert_scores[left], losses[left])
+    return alpha
 
 
 def mixing(look: Look, router: TrainedRouter) -> Scores:
     """Weights against predictions, at equal weights and at the router's."""
     equal = torch.full((len(look.names),), 1 / len(look.names), dtype=torch.float64)
     evidence = torch.tensor(Evidence.of(look.names, look.told.losses).weights, dtype=torch.float64)
-    rows = {"equal": equal, "evidence": evidence, "router": look.routing(router).weights[0]}
+    rows = {"equal": equal, "evidence": evidence, "router": look.asked(router).weights[0]}
     scores: Scores = {}
     for label, weights in rows.items():
         scores |= {f"weights {label}": look.weights(weights), f"predictions {label}": look.predictions(weights)}
@@ -164,18 +170,21 @@ def score(routers: Path, name: str, index: int) -> Scores:
     shipped, old_router = trained(router_folder(routers)), trained(before.ROUTER)
     scores: Scores = {"domain": new.domain, **mixing(new, shipped)}
     scores |= {f"old {key}": value for key, value in mixing(old, old_router).items()}
-    routing = old.routing(old_router)
+    routing = old.asked(old_router)
     scores["old experts"] = old.weights(routing.weights[0], Delta(old.network, old_router).of(routing.experts))
     for seed in SEEDS:
         router = trained(router_folder(routers, seed))
-        routing, delta = new.routing(router), Delta(new.network, router)
-        scores[f"experts seed {seed}"] = new.weights(routing.weights[0], delta.of(routing.experts))
+        (routing, losses), delta = new.routing(router), Delta(new.network, router)
+        alpha = weigh_experts(routing.expert_scores, losses)
+        scores[f"experts seed {seed}"] = new.weights(routing.weights[0], delta.of(alpha))
+        scores[f"gate alone seed {seed}"] = new.weights(routing.weights[0], delta.of(routing.experts))
         scores[f"no experts seed {seed}"] = new.weights(routing.weights[0])
-        scores[f"null seed {seed}"] = 1 - float(routing.experts.sum())
-        for expert in range(len(routing.experts)):
-            scores[f"alpha {expert} seed {seed}"] = float(routing.experts[expert])
-            if routing.experts[expert]:
-                value = new.weights(routing.weights[0], delta.of(closed(routing, expert)))
+        scores[f"null seed {seed}"] = 1 - float(alpha.sum())
+        scores[f"null of the gate seed {seed}"] = 1 - float(routing.experts.sum())
+        for expert in range(len(alpha)):
+            scores[f"alpha {expert} seed {seed}"] = float(alpha[expert])
+            if alpha[expert]:
+                value = new.weights(routing.weights[0], delta.of(closed(routing, losses, expert)))
             else:
                 value = scores[f"experts seed {seed}"]
             scores[f"closed {expert} seed {seed}"] = value
@@ -189,8 +198,10 @@ def score(routers: Path, name: str, index: int) -> Scores:
     rendering = next((each for each in RENDERINGS if name.endswith(f"outside-{each}")), None)
     if rendering:
         router = trained(router_folder(routers, without=rendering))
-        routing, delta = new.routing(router), Delta(new.network, router)
-        scores["left out"] = new.weights(routing.weights[0], delta.of(routing.experts))
+        (routing, losses), delta = new.routing(router), Delta(new.network, router)
+        alpha = weigh_experts(routing.expert_scores, losses)
+        scores["left out"] = new.weights(routing.weights[0], delta.of(alpha))
+        scores["left out, gate alone"] = new.weights(routing.weights[0], delta.of(routing.experts))
         scores["left out, no experts"] = new.weights(routing.weights[0])
         scores |= {f"left out, {key} with the delta": v for key, v in new.with_sources([delta.whole]).items()}
         scores |= {f"left out, {key} with each expert": v for key, v in new.with_sources(delta.each).items()}

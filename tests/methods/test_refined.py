@@ -10,6 +10,7 @@ import torch
 
 import smatter
 from smatter.compose.mixture import Mixture
+from smatter.compose.recipe import Recipe
 from smatter.compose.residual import Residual
 from smatter.errors import InvalidRouter, InvalidSettings
 from smatter.library.library import Library
@@ -71,9 +72,10 @@ def test_a_router_takes_no_more_passes_than_it_needs(live, tiny_suite: Suite, tr
     assert alone.passes == Passes(forwards=1)
     assert alone.evidence is None and sum(alone.likeness.values()) == pytest.approx(1)
     told = router(live, task_of(live, tiny_suite), RoutedSettings(trained))
-    assert told.evidence and told.passes == Passes(forwards=len(live.library.names))
+    n_opened = trained.router.settings.n_experts + 1  # the mixture with each expert, and with none
+    assert told.evidence and told.passes == Passes(forwards=len(live.library.names) + n_opened)
     with_views = router(live, task_of(live, tiny_suite, shots=1), RoutedSettings(trained))
-    assert with_views.passes == Passes(forwards=len(live.library.names) + 1)
+    assert with_views.passes == Passes(forwards=len(live.library.names) + 1 + n_opened)
 
 
 @pytest.mark.parametrize("n_steps", [1, 3])
@@ -291,7 +293,7 @@ def test_a_source_that_gives_no_number_gets_no_weight(
     compose, losses, present = live.compose, LeaveOneOut.losses, list[str]()
 
     def composed(mixture: Mixture, residual: Residual | None = None) -> None:
-        present.append(mixture.sources[0])
+        present.append((mixture.mixture if isinstance(mixture, Recipe) else mixture).sources[0])
         compose(mixture, residual)
 
     def spoilt(self: LeaveOneOut, read: torch.Tensor) -> torch.Tensor:

@@ -66,6 +66,7 @@ def refined(live: LiveMixture, task: Task, settings: RefinedSettings, progress: 
     from smatter.live.problems import MixtureLoss, ResidualLoss
     from smatter.route.encode import Encoded, as_mixture, encode, source_losses
     from smatter.route.evidence import ByEvidence, Evidence
+    from smatter.route.opening import open_by_evidence
     from smatter.route.store import Ask
 
     trained, names = settings.router, live.library.names
@@ -83,6 +84,8 @@ def refined(live: LiveMixture, task: Task, settings: RefinedSettings, progress: 
         weigh = Ask(trained, trained.describe(live, names), settings.max_sources, trained.router.keys())
         encoded = encode(live, task.objective, told, passing)
     routing = weigh(encoded)
+    if trained is not None and settings.evidence:
+        routing = open_by_evidence(live, task.objective, trained, routing)
     weights, residual = routing.weights, None
     experts = None if trained is None else trained.mix(live, routing.experts)
     steps, notes = Steps(stepping), task.notes

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from smatter.methods import Fit, Trace, method
+from smatter.records import part
 from smatter.settings import check_limits
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ class RoutedSettings:
 
     Args:
         router: the router.
-        evidence: whether each source is passed the examples, and the router told how it does.
+        evidence: whether each source is passed the examples, and the router told how it does; then the mixture with
+            each expert is passed them too, and the experts are weighed by that as well.
         max_sources: the most sources with weight; all by default.
     """
 
@@ -36,17 +38,21 @@ class RoutedSettings:
 
 @method(RoutedSettings, needs_router=True)
 def router(live: LiveMixture, task: Task, settings: RoutedSettings, progress: Progress) -> Fit:
-    """Ask a trained router: a pass of the base, and of each source for evidence."""
+    """Ask a trained router: a pass of the base, and of each source and each expert for evidence."""
     from smatter.route.encode import as_mixture, encode
     from smatter.route.evidence import Evidence
+    from smatter.route.opening import open_by_evidence
     from smatter.route.store import Ask
 
     assert settings.router is not None
     trained, names = settings.router, live.library.names
     told = names if settings.evidence else ()
-    encoded = encode(live, task.objective, told, progress)
+    passing, opening = part(progress, 0.5), part(progress, 0.5)
+    encoded = encode(live, task.objective, told, passing)
     ask = Ask(trained, trained.describe(live, names), settings.max_sources, trained.router.keys())
     routing = ask(encoded)
+    if settings.evidence:
+        routing = open_by_evidence(live, task.objective, trained, routing, opening)
     return Fit(
         as_mixture(live, routing.weights, names).without_idle(),
         experts=trained.mix(live, routing.experts),

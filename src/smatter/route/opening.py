@@ -1,0 +1,76 @@
+"""Evidence about residual experts: how well the task's mixture with each of them explains the examples.
+
+A router learns which experts open on the renderings that it has seen; a loss tells of one that it has not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from smatter.live.mixture import LiveMixture
+from smatter.live.objectives import Objective
+from smatter.records import Progress, silent
+from smatter.route.encode import Routing, as_mixture
+from smatter.route.evidence import difference_error
+from smatter.route.experts import used
+from smatter.route.store import TrainedRouter
+
+TRUST = 0.35
+"""The power of what the router says beside the evidence; chosen on validation tasks of Signs."""
+
+
+def open_by_evidence(
+    live: LiveMixture, objective: Objective, trained: TrainedRouter, routing: Routing, progress: Progress = silent
+) -> Routing:
+    """The routing with its experts weighed by evidence too: a pass of the mixture with each of them, and without.
+
+    Args:
+        live: the network.
+        objective: what the task asks of it.
+        trained: whose experts; a router without any leaves the routing as it is.
+        routing: what the router says.
+        progress: told the share of the passes that is done.
+    """
+    if trained.bank is None:
+        progress(1)
+        return routing
+    losses = expert_losses(live, objective, trained, routing, progress)
+    return replace(routing, experts=weigh_experts(routing.expert_scores, losses))
+
+
+def weigh_experts(scores: Tensor, losses: Tensor) -> Tensor:
+    """Weights of the experts, (n_experts,), in proportion to pi^TRUST exp(-loss / error); the rest is null's.
+
+    Args:
+        scores: of the router, of which pi is the softmax; the last is the null expert's. (n_experts + 1,)
+        losses: of each example with each expert and, last, without any, (n_experts + 1, n_examples); an expert that
+            gives no number gets no weight.
+
+    >>> weigh_experts(torch.zeros(3), torch.tensor([[0.1, 0.2, 0.1], [2.0, 1.9, 2.2], [2.1, 2.0, 1.9]]))
+    tensor([1., 0.])
+    """
+    losses = losses.double()
+    means = losses.mean(dim=1).nan_to_num(nan=torch.inf, posinf=torch.inf)
+    logits = TRUST * scores.detach().double().log_softmax(dim=0)
+    if bool(means.isfinite().any()):
+        logits = logits - means / difference_error(losses)
+    return used(logits.softmax(dim=0)[:-1].float())
+
+
+def expert_losses(
+    live: LiveMixture, objective: Objective, trained: TrainedRouter, routing: Routing, progress: Progress = silent
+) -> Tensor:
+    """The loss of each example by the mixture with each expert alone, fully open, and last with none.
+
+    (n_experts + 1, n_examples); arguments as `open_by_evidence` has them.
+    """
+    mixture = as_mixture(live, routing.weights, live.library.names).without_idle()
+    n_experts, losses = len(routing.experts), []
+    for row in (*torch.eye(n_experts), torch.zeros(n_experts)):
+        live.compose(live.library.recipe(mixture, experts=trained.mix(live, row)))
+        losses.append(objective.losses(live.read(objective)))
+        progress(1 / (n_experts + 1))
+    return torch.stack(losses).double()
