@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from smatter import methods
 from smatter.backbones.classifier import Classifier
-from smatter.backbones.heads import HEADS
+from smatter.backbones.heads import HEADS, held_out_accuracy, pool
 from smatter.cache import Cache
 from smatter.compose.head import ClassHead
 from smatter.compose.mixture import Mixture
@@ -115,7 +115,6 @@ def refit(
     """
     recipe = recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
     library = library if isinstance(library, Library) else open_library(library)
-    recipe.check_honoured()
     if method is None:
         method, like = methods.as_before(recipe, router is not None)
         settings = settings or like
@@ -161,22 +160,24 @@ class Adapted:
         self.fit, self.head, self.origin = fit, head, origin
         self._live, self._task = live, task
         bare = fit.recipe(live.library)
-        live.compose(bare)
-        self._read = live.read(task.objective)
+        self._weights = (bare.own_weight, *(member.weight for member in bare.members))
+        self._reads = _readings(live, task, bare)
         names = tuple(class_names or task.class_names)
         if head == "linear":
-            told = ClassHead(head, {name: row for row, name in enumerate(names)})
+            told, members = ClassHead(head, {name: row for row, name in enumerate(names)}), bare.members
         else:
             row_of = {name: row for row, name in enumerate(task.class_names)}
-            rows = {name: row_of[name] for name in names}
-            length = float(self._read.norm(dim=-1).mean())
-            told = task.objective.fit_head(self._read, HEADS[head]).record(head, rows, length)
+            told, *others = _heads(task, self._reads, head, {name: row_of[name] for name in names})
+            members = tuple(
+                replace(member, coefficients=other.weight, constants=other.bias)
+                for member, other in zip(bare.members, others, strict=True)
+            )
         if origin is not None:
             bare = replace(bare, notes=Notes(origin=origin))
             if not fit.is_private:
                 facts = {"task": task.digest, "loss": self.loss if math.isfinite(self.loss) else None}
                 bare = replace(bare, notes=Notes(origin=origin.model_copy(update=facts)))
-        self._model = TaskModel(live, replace(bare, head=told))
+        self._model = TaskModel(live, replace(bare, head=told, members=members))
         self.recipe = bare if fit.is_private else self._model.recipe
 
     @property
@@ -218,8 +219,13 @@ class Adapted:
 
     @cached_property
     def loss(self) -> float:
-        """Leave-one-out loss of the adapted network, on the examples that its weights were chosen by."""
-        return float(self._task.objective.losses(self._read).mean())
+        """Leave-one-out loss of the adapted model, on the examples that its weights were chosen by."""
+        objective = self._task.objective
+        if len(self._reads) == 1:
+            return float(objective.losses(self._reads[0]).mean())
+        assert isinstance(objective, LeaveOneOut)
+        scores = pool([objective.scores(read) for read in self._reads], self._weights)
+        return float(objective.losses_of(scores).mean())
 
     @cached_property
     def diagnostics(self) -> Diagnostics:
@@ -233,9 +239,12 @@ class Adapted:
         The weights of the sources have seen them, so new examples may be harder.
         """
         objective = self._task.objective
-        if self.head != "linear":
-            return objective.held_out_accuracy(self._read, HEADS[self.head])
+        if self.head != "linear" and len(self._reads) == 1:
+            return objective.held_out_accuracy(self._reads[0], HEADS[self.head])
         assert isinstance(objective, LeaveOneOut)
+        if self.head != "linear":
+            scores = [objective.held_out_scores(read, HEADS[self.head]) for read in self._reads]
+            return held_out_accuracy(pool(scores, self._weights), objective.classes)
         named = Predictions.of(self._model.logits(objective.plain), self._model.head).names
         right = [self._task.class_names[label] for label in objective.classes.tolist()]
         return sum(map(str.__eq__, named, right)) / len(right)
@@ -282,6 +291,12 @@ class Adapted:
             "is_private": fit.is_private,
             "privacy": dict(fit.privacy),
             "needs_router": self.needs_router,
+            "members": [
+                {"weight": member.weight, "mixture": member.mixture.mean_weights, "branch": member.branch}
+                for member in fit.members
+            ],
+            "own_weight": self._weights[0],
+            "query_passes": self._model.n_passes,
             "passes": None if fit.is_private else asdict(fit.passes),
             "seconds": None if fit.is_private else fit.seconds,
         }
@@ -289,6 +304,22 @@ class Adapted:
             rows = (dict(zip(mixture.sources, row, strict=True)) for row in mixture.rows)
             data["weights_per_module"] = dict(zip(mixture.modules, rows, strict=True))
         return data
+
+
+def _readings(live: LiveMixture, task: Task, recipe: Recipe) -> list[Tensor]:
+    """What each network of a recipe reads of a task's examples, its own first, which the live network is afterwards."""
+    found = []
+    for each in reversed(live.library.networks(recipe)):
+        live.compose(each)
+        found.append(live.read(task.objective))
+    return found[::-1]
+
+
+def _heads(task: Task, reads: Sequence[Tensor], kind: HeadName, rows: Mapping[str, int]) -> list[ClassHead]:
+    """A head for each network of a task."""
+    fitted = (task.objective.fit_head(read, HEADS[kind]) for read in reads)
+    lengths = (float(read.norm(dim=-1).mean()) for read in reads)
+    return [head.record(kind, rows, length) for head, length in zip(fitted, lengths, strict=True)]
 
 
 def own_classifier(live: LiveMixture, class_names: Sequence[str]) -> Classifier:

@@ -21,6 +21,9 @@ UnitKind = Literal["groups", "elements", "components"]
 HeadName = Literal["prototype", "ridge", "logistic", "linear"]
 """How classes are told apart: by a head fitted to the examples' features, or `linear`, the checkpoints' own."""
 
+Mix = Literal["weights", "predictions", "both"]
+"""What is averaged: the sources' weights, their predictions, or those and the predictions of the mixed network."""
+
 DeviceDtype = Literal["F32", "BF16"]
 ProfileMethod = Literal["stacks", "micro-benchmarks", "bytes"]
 """Time whole networks; operators alone, which is quicker and worse; or count bytes."""
@@ -101,6 +104,31 @@ def check_privacy(epsilon: float, delta: float) -> None:
     """Refuse what is no differential privacy."""
     if not (0 < epsilon < math.inf and 0 < delta < 1):  # also rejects NaN
         raise InvalidSettings(f"epsilon {epsilon} and delta {delta}: give a positive epsilon and a delta below 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixSettings:
+    """What a method averages.
+
+    Args:
+        mix: weights makes one network of mixed weights; predictions averages what several sources say, each a network
+            and a pass of its own; both does that with the mixed network as one of them.
+        passes: the most passes of an input, through one network each; as many as are worth it by default.
+        branch: the first module in which the networks differ; up to it they share the mixed weights, and a pass.
+    """
+
+    mix: Mix = "weights"
+    passes: float | None = None
+    branch: str | None = None
+
+    def __post_init__(self) -> None:
+        check_choices(self, mix=Mix)
+        if self.passes is not None:
+            check_at_least(1, passes=self.passes)
+        if self.mix == "weights" and (self.passes or 1) > 1:
+            raise InvalidSettings("mixed weights are one network and one pass: say --mix predictions or --mix both")
+        if self.mix == "weights" and self.branch is not None:
+            raise InvalidSettings("one network has no branches: say --mix predictions or --mix both")
 
 
 @dataclass(frozen=True)

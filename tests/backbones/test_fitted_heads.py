@@ -13,6 +13,7 @@ from smatter.backbones.heads import (
     SCALE,
     class_sums,
     held_out_accuracy,
+    held_out_scores,
     logistic_head,
     prototype_logits,
     ridge_head,
@@ -135,8 +136,9 @@ def test_held_out_accuracy_is_chance_for_noise_and_full_for_clear_classes(name: 
     labels = torch.arange(4).repeat(12)
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn(48, 64, generator=generator)
-    assert held_out_accuracy(HEADS[name], noise, labels, 4) < 0.5
-    assert held_out_accuracy(HEADS[name], 20 * torch.eye(4, 64)[labels] + noise, labels, 4) == 1.0
+    assert held_out_accuracy(held_out_scores(HEADS[name], noise, labels, 4), labels) < 0.5
+    clear = 20 * torch.eye(4, 64)[labels] + noise
+    assert held_out_accuracy(held_out_scores(HEADS[name], clear, labels, 4), labels) == 1.0
 
 
 def test_the_only_example_of_a_class_is_not_held_out() -> None:
@@ -146,7 +148,7 @@ def test_the_only_example_of_a_class_is_not_held_out() -> None:
         seen.append(labels.tolist())
         return HEADS["prototype"](features, labels, n_classes)
 
-    held_out_accuracy(fit, make(), LABELS, 4)
+    held_out_scores(fit, make(), LABELS, 4)
     assert len(seen) == 7 and all(set(labels) == {0, 1, 2, 3} for labels in seen)
     assert sum(15 - len(labels) for labels in seen) == 14
-    assert np.isnan(held_out_accuracy(fit, torch.eye(4), torch.arange(4), 4))
+    assert np.isnan(held_out_accuracy(held_out_scores(fit, torch.eye(4), torch.arange(4), 4), torch.arange(4)))

@@ -189,14 +189,41 @@ def a_record_of_a_later_version(described: dict[str, Any], _tensors: Tensors) ->
     described["posterior"] = {"kind": "dirichlet"}
 
 
-@recipe("has members, which this version cannot honour", "use a later Smatter")
+@recipe("averages the predictions of 2 networks", "use `smatter predict`")
 def members_to_be_averaged(described: dict[str, Any], _tensors: Tensors) -> None:
-    described["members"] = [{"weight": 1.0, "mixture": {"base": 1.0}}]
+    described["members"] = [{"weight": 0.5, "mixture": {"base": 1.0}}]
 
 
-@recipe("members.0")
+@recipe("members take all of the weight")
+def members_that_leave_nothing(described: dict[str, Any], _tensors: Tensors) -> None:
+    described["members"] = [{"weight": 0.5, "mixture": {"base": 1.0}}] * 2
+
+
+@recipe("weights sum to 0.2")
 def members_off_the_simplex(described: dict[str, Any], _tensors: Tensors) -> None:
-    described["members"] = [{"weight": 1.0, "mixture": {"base": 0.2}}]
+    described["members"] = [{"weight": 0.5, "mixture": {"base": 0.2}}]
+
+
+@recipe("a member has the weight 0")
+def members_of_no_weight(described: dict[str, Any], _tensors: Tensors) -> None:
+    described["members"] = [{"weight": 0.0, "mixture": {"base": 1.0}}]
+
+
+@recipe("a source of a member is not among those of the mixture")
+def members_of_strangers(described: dict[str, Any], _tensors: Tensors) -> None:
+    described["members"] = [{"weight": 0.5, "mixture": {"stranger": 1.0}}]
+
+
+@recipe("none of them has")
+def members_with_a_head_of_their_own(described: dict[str, Any], tensors: Tensors) -> None:
+    described["members"] = [{"weight": 0.5, "mixture": {"base": 1.0}}]
+    tensors["member:0:weight"] = ("F32", np.zeros((2, 4), np.float32))
+
+
+@recipe("'member:1:weight', which no such recipe has")
+def heads_of_members_that_are_not_there(described: dict[str, Any], tensors: Tensors) -> None:
+    described["members"] = [{"weight": 0.5, "mixture": {"base": 1.0}}]
+    tensors["member:1:weight"] = ("F32", np.zeros((2, 4), np.float32))
 
 
 @recipe("not those that it was written with")

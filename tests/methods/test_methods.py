@@ -18,9 +18,11 @@ from smatter.library.library import Library
 from smatter.live.mixture import LiveMixture
 from smatter.live.task import Task
 from smatter.methods import Passes
+from smatter.settings import MixSettings
 
 WITHOUT_ROUTER = ("average", "best_source", "evidence", "greedy_soup", "refined", "solver", "task_arithmetic")
 FOLDER = Path(methods.__file__).parent
+MIXES = ("weights", "predictions", "both")
 TUNED = ("weights", "experts", "mask", "modules")
 
 
@@ -32,7 +34,8 @@ def test_every_file_of_the_folder_is_a_method_that_explains_itself() -> None:
         told = found.to_dict()
         assert all(setting["help"] for setting in told["settings"])
         choices = {setting["name"]: setting["choices"] for setting in told["settings"] if setting["choices"]}
-        assert choices == {"solver": {"start": ("evidence", "uniform")}, "refined": {"tune": TUNED}}.get(name, {})
+        own = {"solver": {"start": ("evidence", "uniform")}, "refined": {"tune": TUNED}}.get(name, {})
+        assert choices == own | ({"mix": MIXES} if issubclass(found.settings, MixSettings) else {})
         assert len(told["settings"]) == len(fields(found.settings)) - told["takes_router"]
 
 
@@ -96,7 +99,11 @@ def test_passes_are_as_few_as_a_method_needs(toy) -> None:
     ("name", "given", "message"),
     [
         ("solver", {"n_step": "3"}, "no setting 'n_step', like 'n_steps'"),
-        ("average", {"n_steps": "3"}, "it has none"),
+        ("best_source", {"n_steps": "3"}, "it has none"),
+        ("average", {"mix": "both", "passes": "0"}, "passes is 0.0: give 1 or more"),
+        ("evidence", {"passes": "2"}, "say --mix predictions"),
+        ("evidence", {"branch": "encoder"}, "no branches: say --mix predictions"),
+        ("router", {"mix": "features"}, "unknown mix 'features'"),
         ("solver", {"n_steps": "many"}, "give a whole number"),
         ("solver", {"n_steps": "1.5"}, "give a whole number"),
         ("solver", {"per_module": "maybe"}, "give yes or no"),

@@ -5,7 +5,7 @@ All are linear in the direction of a feature, and in all every class counts alik
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,10 +44,10 @@ def prototype_logits(features: Tensor, prototypes: Tensor, scale: float = SCALE)
     return scale * normalize(features, dim=-1) @ normalize(prototypes, dim=-1).T
 
 
-def leave_one_out_losses(
+def leave_one_out_scores(
     features: Tensor, labels: Tensor, examples: Tensor, n_classes: int, scale: float = SCALE
 ) -> Tensor:
-    """Cross-entropy of each example against prototypes that have not seen it, mean over its rows; (n_examples,).
+    """Scores of the classes for each row, (n, n_classes), by prototypes that have not seen its example.
 
     Row i of class y is scored against the sums S_c of the unit rows of all classes, its own class's without the rows
     of the same example. Where a class has one example only, its rows are views of it and each is left out alone.
@@ -70,9 +70,30 @@ def leave_one_out_losses(
     of_example = unit.new_zeros(n_examples, unit.shape[-1]).index_add(0, examples, unit)
     own = sums[labels] - torch.where(lonely.unsqueeze(-1), unit, of_example[examples])
     own_logits = scale * (unit * normalize(own, dim=-1)).sum(dim=-1, keepdim=True)
-    logits = prototype_logits(features, sums, scale).scatter(1, labels.unsqueeze(-1), own_logits)
-    losses = cross_entropy(logits, labels, reduction="none")
-    return losses.new_zeros(n_examples).index_add(0, examples, losses / rows_of_example[examples])
+    return prototype_logits(features, sums, scale).scatter(1, labels.unsqueeze(-1), own_logits)
+
+
+def leave_one_out_losses(
+    features: Tensor, labels: Tensor, examples: Tensor, n_classes: int, scale: float = SCALE
+) -> Tensor:
+    """Cross-entropy of each example against prototypes that have not seen it, mean over its rows; (n_examples,).
+
+    Arguments as `leave_one_out_scores` has them.
+    """
+    return example_losses(leave_one_out_scores(features, labels, examples, n_classes, scale), labels, examples)
+
+
+def example_losses(scores: Tensor, labels: Tensor, examples: Tensor) -> Tensor:
+    """Cross-entropy of each example, mean over its rows; (n_examples,).
+
+    Args:
+        scores: of the classes for each row, (n, n_classes).
+        labels: class of each row, (n,).
+        examples: which example each row is of, (n,).
+    """
+    losses = cross_entropy(scores, labels, reduction="none")
+    rows_of_example = torch.bincount(examples)
+    return losses.new_zeros(len(rows_of_example)).index_add(0, examples, losses / rows_of_example[examples])
 
 
 @dataclass(frozen=True)
@@ -103,6 +124,13 @@ class Head:
     def logits(self, features: Tensor) -> Tensor:
         """The score of each class for each row, (n, n_classes)."""
         return normalize(features, dim=-1) @ self.weight.T + self.bias
+
+
+def pool(scores: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+    """Scores of several networks, averaged: a log-pool of their probabilities. One network's stay as they are."""
+    if len(scores) == 1:
+        return scores[0]
+    return torch.stack([weight * each for weight, each in zip(weights, scores, strict=True)]).sum(dim=0)
 
 
 FitHead = Callable[[Tensor, Tensor, int], Head]
@@ -191,21 +219,27 @@ def _conjugate_gradients(matrix: Callable[[Tensor], Tensor], target: Tensor) -> 
 HEADS: dict[str, FitHead] = {"prototype": prototype_head, "ridge": ridge_head, "logistic": logistic_head}
 
 
-def held_out_accuracy(fit: FitHead, features: Tensor, labels: Tensor, n_classes: int) -> float:
-    """Share of examples that a head names rightly which has not seen them; NaN where no class has two.
+def held_out_scores(fit: FitHead, features: Tensor, labels: Tensor, n_classes: int) -> Tensor:
+    """Scores of the classes for each example by a head that has not seen it, (n, n_classes).
 
-    Up to ten examples of each class are left out in turn, one of each class at a time. The only one of a class stays.
+    Up to ten examples of each class are left out in turn, one of each class at a time. The only one of a class stays,
+    and has scores that are no numbers.
     """
     sizes = torch.bincount(labels, minlength=n_classes)
     turn = (one_hot(labels, n_classes).cumsum(dim=0).gather(1, labels[:, None]).squeeze(1) - 1) % N_FOLDS
     turn[sizes[labels] == 1] = N_FOLDS
-    hits = []
+    scores = features.new_full((len(labels), n_classes), torch.nan)
     for fold in range(N_FOLDS):
         out = turn == fold
         if out.any():
-            head = fit(features[~out], labels[~out], n_classes)
-            hits.append(head.logits(features[out]).argmax(dim=1) == labels[out])
-    return float(torch.cat(hits).double().mean()) if hits else float("nan")
+            scores[out] = fit(features[~out], labels[~out], n_classes).logits(features[out])
+    return scores
+
+
+def held_out_accuracy(scores: Tensor, labels: Tensor) -> float:
+    """Share of the examples that some scores name rightly, of those that have any; NaN where none has."""
+    told = ~scores.isnan().any(dim=1)
+    return float((scores[told].argmax(dim=1) == labels[told]).double().mean())
 
 
 @dataclass(frozen=True)

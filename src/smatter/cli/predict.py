@@ -95,7 +95,6 @@ def _opened(path: Path, folder: Path, router: Path | None) -> "tuple[Recipe, Lib
     recipe.needed_head()
     if router is not None:
         library.lend(router_bank(router))
-    recipe.check_honoured()
     recipe.mixture_in(library.manifest.digests)
     if recipe.experts is not None and not recipe.experts.is_idle:
         library.bank(recipe.experts.bank)

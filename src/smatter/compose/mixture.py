@@ -1,7 +1,7 @@
 """Mixture weights: one w for the whole network, or one per module (multi-source paper, sections 3 and 9)."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -105,6 +105,14 @@ class Mixture:
         kept = [number for number, column in enumerate(zip(*self.rows, strict=True)) if any(column)]
         rows = tuple(tuple(row[column] for column in kept) for row in self.rows)
         return Mixture(tuple(self.sources[column] for column in kept), rows, self.modules, self.rule)
+
+    def with_idle(self, names: Iterable[str]) -> "Mixture":
+        """The same with these sources named too, without weight where they have none."""
+        new = tuple(name for name in dict.fromkeys(names) if name not in self.sources)
+        if not new:
+            return self
+        rows = tuple((*row, *(0.0 for _ in new)) for row in self.rows)
+        return Mixture((*self.sources, *new), rows, self.modules, self.rule)
 
     @property
     def active_sources(self) -> tuple[str, ...]:

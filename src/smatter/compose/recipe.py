@@ -1,10 +1,11 @@
 """A recipe: what rebuilds a task's model bit for bit wherever the library is, and names the classes of new inputs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from smatter.compose.experts import ExpertMix
 from smatter.compose.head import ClassHead
+from smatter.compose.members import MAX_MEMBERS, Member, branched
 from smatter.compose.mixture import Mixture
 from smatter.compose.records import Notes
 from smatter.compose.residual import Residual
@@ -16,13 +17,15 @@ class Recipe:
     """Mixture, experts, residual and head, tied to the exact contents of the sources they were made for.
 
     Args:
-        mixture: weights of the sources.
+        mixture: weights of the sources; those of members alone are named with weight zero.
         digests: content digest of each source the mixture names.
         architecture: the library's architecture, for people.
         partition_digest: digest of the module partition that weights per module refer to.
         residual: the task's own sparse correction, if any.
         experts: what it opens of a delta that tasks share, if anything.
         head: how classes are told apart; none in a recipe of weights alone.
+        members: further networks, whose scores are averaged with those of its own. Experts and residual are added to
+            each of them.
         notes: what it says of itself.
     """
 
@@ -34,6 +37,7 @@ class Recipe:
     experts: ExpertMix | None = None
     head: ClassHead | None = None
     notes: Notes = field(default_factory=Notes)
+    members: tuple[Member, ...] = ()
 
     def __post_init__(self) -> None:
         if set(self.digests) != set(self.mixture.sources):
@@ -41,6 +45,12 @@ class Recipe:
         for name, digest in (*self.digests.items(), ("the partition", self.partition_digest)):
             if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
                 raise InvalidRecipe(f"{digest[:80]!r}, the digest of {name}, is not a sha256 in lower-case hex")
+        if len(self.members) > MAX_MEMBERS or not self.own_weight > 0:
+            raise InvalidRecipe(f"{len(self.members)} members take all of the weight: leave some to its own network")
+        for member in self.members:
+            if not set(member.mixture.sources) <= set(self.mixture.sources):
+                raise InvalidRecipe("a source of a member is not among those of the mixture: name it there")
+            member.check_head(self.head)
 
     def needed_head(self) -> ClassHead:
         """Its head; refused where it has none, as private recipes and those of weights alone."""
@@ -48,10 +58,56 @@ class Recipe:
             raise InvalidRecipe("the recipe has no head, so it names no classes: make one with `smatter adapt -o`")
         return self.head
 
-    def check_honoured(self) -> None:
-        """Refuse a recipe that asks for more than its weights: what came of it would not be its model."""
-        if self.notes.members:
-            raise InvalidRecipe("the recipe has members, which this version cannot honour: use a later Smatter")
+    @property
+    def own_weight(self) -> float:
+        """The weight of its own network's scores; one where it has no members."""
+        return 1 - sum(member.weight for member in self.members)
+
+    def check_is_one(self) -> None:
+        """Refuse a recipe of several networks where one is asked for: it would not be its model."""
+        if self.members:
+            raise InvalidRecipe(
+                f"the recipe averages the predictions of {1 + len(self.members)} networks, so it is no single one: use "
+                "`smatter predict`, or adapt with --mix weights"
+            )
+
+    def networks(self, modules: Iterable[str]) -> tuple["Recipe", ...]:
+        """Each of its networks as a recipe of one, its own first.
+
+        Args:
+            modules: of the library, in the order of computing.
+        """
+        names, found = tuple(modules), [self._alone(self.mixture, self.head)] if self.members else [self]
+        for member in self.members:
+            mixture, head = member.mixture, self.head
+            if member.branch is not None:
+                mixture = branched(self.mixture, names, member.branch, mixture)
+            if head is not None and head.weight is not None:
+                head = replace(head, weight=member.coefficients, bias=member.constants)
+            found.append(self._alone(mixture, head))
+        return tuple(found)
+
+    def _alone(self, mixture: Mixture, head: ClassHead | None) -> "Recipe":
+        mixture = mixture.without_idle()
+        digests = {name: self.digests[name] for name in mixture.sources}
+        notes = self.notes
+        if notes.pins:  # what all of it composes is not what one of them does
+            notes = notes.model_copy(update={"pins": notes.pins.model_copy(update={"result": None})})
+        return replace(self, mixture=mixture, digests=digests, head=head, notes=notes, members=())
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share of the whole weight that each source with any carries, in its own network and in members."""
+        found: dict[str, float] = {}
+        for weight, mixture in (
+            (self.own_weight, self.mixture),
+            *((each.weight, each.mixture) for each in self.members),
+        ):
+            for name in mixture.active_sources:
+                column = mixture.sources.index(name)
+                mean = sum(row[column] for row in mixture.rows) / len(mixture.rows)
+                found[name] = found.get(name, 0.0) + weight * mean
+        return found
 
     def lost_in(self, digests: Mapping[str, str]) -> dict[str, float]:
         """Sources with weight whose contents a library does not hold, and the share of the weight that each carries.
@@ -59,12 +115,8 @@ class Recipe:
         Args:
             digests: content digest of each source of that library.
         """
-        held, rows = set(digests.values()), self.mixture.rows
-        return {
-            name: sum(row[column] for row in rows) / len(rows)
-            for column, name in enumerate(self.mixture.sources)
-            if name in self.mixture.active_sources and self.digests[name] not in held
-        }
+        held = set(digests.values())
+        return {name: share for name, share in self.shares.items() if self.digests[name] not in held}
 
     def mixture_in(self, digests: Mapping[str, str]) -> Mixture:
         """The mixture in the names of a library, its sources found by content.
@@ -99,7 +151,7 @@ class Recipe:
 
         Nobody knows how good it is: the examples would tell.
         """
-        self.check_honoured()
+        self.check_is_one()
         mixture = self.mixture
         if mixture.rule != "simplex":
             raise InvalidRecipe("coefficients of task arithmetic have no sum to keep: fit again with examples")

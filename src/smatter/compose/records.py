@@ -1,9 +1,8 @@
 """What a recipe may say of itself beside what it is made of; each record is checked when it is read."""
 
-import math
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from smatter.files.fields import Digest, FileName, Name, TensorName
 
@@ -47,26 +46,6 @@ class Pins(_Record):
     result: Digest | None = None
 
 
-class Member(_Record):
-    """One of several networks whose predictions are averaged.
-
-    Args:
-        weight: of its predictions.
-        mixture: weights of the sources.
-        branch: the first module in which it differs from the others; the whole network by default.
-    """
-
-    weight: Share
-    mixture: dict[Name, Share] = Field(min_length=1)
-    branch: TensorName | None = None
-
-    @model_validator(mode="after")
-    def _on_simplex(self) -> Self:
-        if not math.isclose(sum(self.mixture.values()), 1, abs_tol=1e-6):
-            raise ValueError("the weights of its sources do not sum to one")
-        return self
-
-
 class Decision(_Record):
     """Whether a task was routed or the safe source taken, and why.
 
@@ -103,7 +82,6 @@ class Notes(_Record):
     Args:
         origin: how it came about.
         pins: what it is bound to.
-        members: networks whose predictions are averaged, instead of its one mixture.
         decision: whether the task was routed.
         budget: what it was made to fit.
         accepted: differences of its sources from the base that the user said not to mind, by source.
@@ -111,7 +89,6 @@ class Notes(_Record):
 
     origin: Origin | None = None
     pins: Pins | None = None
-    members: tuple[Member, ...] = Field(default=(), max_length=1_000)
     decision: Decision | None = None
     budget: TimeBudget | None = None
     accepted: dict[Name, tuple[TensorName, ...]] = Field(default={}, max_length=1_000)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from smatter.compose.execute import Arena
 from smatter.compose.experts import ExpertMix
 from smatter.compose.head import ClassHead
+from smatter.compose.members import Member, tail
 from smatter.compose.mixture import Mixture
 from smatter.compose.plan import Plan, make_plan
 from smatter.compose.recipe import Recipe
@@ -223,10 +224,15 @@ class Library:
         experts: ExpertMix | None = None,
         head: ClassHead | None = None,
         notes: Notes | None = None,
+        members: Sequence[Member] = (),
     ) -> Recipe:
         """A recipe of this library's sources; refuses what could not be composed."""
         digests = self.manifest.digests
+        mixture = mixture.with_idle(name for member in members for name in member.mixture.sources)
         make_plan(mixture, self.specs, self.partition, digests, residual)
+        for member in members:
+            if member.branch is not None:
+                tail(self.partition.modules, member.branch)
         if experts is not None and not experts.is_idle:
             self.bank(experts.bank).bank.gates(experts)
         own = {name: digests[name] for name in mixture.sources}
@@ -240,7 +246,14 @@ class Library:
             experts=experts,
             head=head,
             notes=(notes or Notes()).model_copy(update={"accepted": accepted}),
+            members=tuple(members),
         )
+
+    def networks(self, recipe: Recipe) -> tuple[Recipe, ...]:
+        """Each network of a recipe as a recipe of one, its own first."""
+        if any(member.branch for member in recipe.members) and recipe.partition_digest != self.partition.digest:
+            raise InvalidRecipe("the recipe's members branch in another partition: make it again here")
+        return recipe.networks(self.partition.modules)
 
     def correction(self, recipe: Recipe) -> Residual | None:
         """All that a recipe adds to its mixture: what its experts open, and its residual; none where that is zero."""
@@ -270,8 +283,12 @@ class Library:
         return replace(recipe, notes=recipe.notes.model_copy(update={"pins": pins}))
 
     def result_digest(self, recipe: Recipe) -> str:
-        """The digest of the contents of what a recipe composes."""
-        return content_digest(Composed(self.compose(recipe)), self.specs, "what the recipe composes")
+        """The digest of the contents of what a recipe composes; of those of its networks where it has members."""
+        found = [
+            content_digest(Composed(self.compose(each)), self.specs, "what the recipe composes")
+            for each in self.networks(recipe)
+        ]
+        return found[0] if len(found) == 1 else hashlib.sha256("\n".join(found).encode()).hexdigest()
 
     def check_pins(self, recipe: Recipe) -> None:
         """Refuse a recipe that was made with other side files of the base: its inputs would be prepared otherwise."""
@@ -302,7 +319,7 @@ class Library:
         if isinstance(what, Mixture):
             mixture = what
         else:
-            what.check_honoured()
+            what.check_is_one()
             self.check_pins(what)
             if what.mixture.modules and what.partition_digest != self.partition.digest:
                 raise InvalidRecipe("the recipe's weights per module are of another partition: make it again here")

@@ -210,7 +210,7 @@ def _on_simplex(row: dict[str, float]) -> bool:
 def write_merge(library: Library, what: Recipe | Mixture) -> str:
     """A mixture as a mergekit `linear` configuration; a residual or a stored source has no counterpart there."""
     if isinstance(what, Recipe):
-        what.check_honoured()
+        what.check_is_one()
     if isinstance(what, Recipe) and (what.residual or (what.experts and not what.experts.is_idle)):
         raise InvalidRecipe("mergekit knows no residuals and no experts; export the recipe to a folder instead")
     mixture = what.mixture_in(library.manifest.digests) if isinstance(what, Recipe) else what

@@ -14,12 +14,13 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from smatter.compose.experts import ExpertMix
 from smatter.compose.head import ClassHead
+from smatter.compose.members import MAX_MEMBERS, Member
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
-from smatter.compose.records import Notes, Pins
+from smatter.compose.records import Notes, Pins, Share
 from smatter.compose.residual import Elements, Residual
 from smatter.errors import InvalidRecipe, NotFound, SmatterError, UnsafeFile
-from smatter.files.fields import Digest, Name, first_mistake
+from smatter.files.fields import Digest, Name, TensorName, first_mistake
 from smatter.files.reading import MAX_NAME_CHARACTERS, Array, MappedFile, parse_json
 from smatter.files.writing import write_tensors
 from smatter.records import TensorSpec
@@ -46,6 +47,14 @@ class _Head(BaseModel):
     length: float = 1.0
 
 
+class _Member(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    weight: Share
+    mixture: dict[Name, Share] = Field(min_length=1)
+    branch: TensorName | None = None
+
+
 class _Header(Notes):
     version: Literal[2] = Field(alias="schema")
     architecture: Text
@@ -55,6 +64,7 @@ class _Header(Notes):
     partition: Digest
     experts: _Bank | None = None
     head: _Head | None = None
+    members: tuple[_Member, ...] = Field(default=(), max_length=MAX_MEMBERS)
 
 
 def write_recipe(path: str | Path, recipe: Recipe) -> None:
@@ -81,6 +91,10 @@ def write_recipe(path: str | Path, recipe: Recipe) -> None:
         fields = {"temperature": head.temperature, "length": head.length}
         header["head"] = {"kind": head.kind, "classes": dict(head.classes)} | fields
         arrays |= {f"head:{name}": each for name in ("weight", "bias") if (each := getattr(head, name)) is not None}
+    if recipe.members:
+        header["members"] = [_told(member) for member in recipe.members]
+        for number, member in enumerate(recipe.members):
+            arrays |= {f"member:{number}:{name}": each for name, each in _head_of(member).items() if each is not None}
     residual = recipe.residual or Residual()
     for name, entry in residual.elements.items():
         arrays |= {f"elements:{name}:indices": entry.indices, f"elements:{name}:values": entry.values}
@@ -170,6 +184,7 @@ def _restored(header: _Header, tensors: "_Tensors") -> Recipe:
             told.temperature,
             length=told.length,
         )
+    members = tuple(_member(told, number, tensors) for number, told in enumerate(header.members))
     residual = _residual(tensors)
     if tensors.left:
         raise InvalidRecipe(f"it has a tensor {tensors.left[0]!r}, which no such recipe has")
@@ -183,7 +198,26 @@ def _restored(header: _Header, tensors: "_Tensors") -> Recipe:
         experts=experts,
         head=head,
         notes=notes,
+        members=members,
     )
+
+
+def _told(member: Member) -> dict[str, Any]:
+    """What the header says of a member."""
+    row = dict(zip(member.mixture.sources, member.mixture.rows[0], strict=True))
+    return {"weight": member.weight, "mixture": row} | ({"branch": member.branch} if member.branch else {})
+
+
+def _head_of(member: Member) -> dict[str, Array | None]:
+    return {"weight": member.coefficients, "bias": member.constants}
+
+
+def _member(told: _Member, number: int, tensors: "_Tensors") -> Member:
+    weight, bias = (
+        tensors.take(key, "F32") if (key := f"member:{number}:{name}") in tensors else None
+        for name in ("weight", "bias")
+    )
+    return Member(told.weight, Mixture.of(told.mixture), told.branch, weight, bias)
 
 
 def _residual(tensors: "_Tensors") -> Residual | None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from smatter.backbones.classifier import Classifier
-from smatter.backbones.heads import Head
+from smatter.backbones.heads import Head, pool
 from smatter.backbones.network import Inputs, rows_at_once
 from smatter.compose.recipe import Recipe
 from smatter.errors import InvalidSupport
@@ -23,22 +23,30 @@ from smatter.tasks.support import check_inputs, gather
 
 
 class TaskModel:
-    """What a recipe predicts.
+    """What a recipe predicts: its own network, and each of its members, in memory.
 
     Args:
-        resident: the network; it has the recipe's weights, and must keep them.
+        resident: its own network; it has the recipe's weights, and must keep them.
         recipe: with a head.
     """
 
     def __init__(self, resident: Resident, recipe: Recipe) -> None:
         self.recipe, self.head, self._resident = recipe, recipe.needed_head(), resident
-        if self.head.kind == "linear":
-            library = resident.library
-            self._classifier = Classifier(resident.network, library.specs, self.head.class_names)
-            self._classifier.use(library.compose(recipe).tensors())
-        else:
-            self.head.check_fits(resident.network.n_features)
-            self._coefficients = Head.of(self.head)
+        own, *others = resident.library.networks(recipe)
+        self._networks = [
+            _Network(resident, own),
+            *(_Network(Resident(resident.library, what=each), each) for each in others),
+        ]
+
+    @property
+    def n_passes(self) -> int:
+        """Networks that every input passes through."""
+        return len(self._networks)
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory of the weights of its networks."""
+        return sum(each.resident.n_bytes for each in self._networks)
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -76,10 +84,35 @@ class TaskModel:
         return self._resident.prepare([picture], "images")["pixel_values"][0]
 
     def logits(self, inputs: Inputs) -> Tensor:
+        """Scores of the head's rows for each prepared input, averaged over the networks; (n, n_classes)."""
+        weights = (self.recipe.own_weight, *(member.weight for member in self.recipe.members))
+        return pool([each.logits(inputs) for each in self._networks], weights)
+
+
+class _Network:
+    """One network of a task, with its head.
+
+    Args:
+        resident: the network.
+        recipe: of it alone.
+    """
+
+    def __init__(self, resident: Resident, recipe: Recipe) -> None:
+        self.resident, head = resident, recipe.needed_head()
+        self._classifier: Classifier | None = None
+        if head.kind == "linear":
+            library = resident.library
+            self._classifier = Classifier(resident.network, library.specs, head.class_names)
+            self._classifier.use(library.compose(recipe).tensors())
+        else:
+            head.check_fits(resident.network.n_features)
+            self._coefficients = Head.of(head)
+
+    def logits(self, inputs: Inputs) -> Tensor:
         """Scores of the head's rows for each prepared input, (n, n_classes)."""
-        if self.head.kind == "linear":
+        if self._classifier is not None:
             return self._classifier.logits(inputs)
-        return self._coefficients.logits(self._resident.features(inputs))
+        return self._coefficients.logits(self.resident.features(inputs))
 
 
 def open_task(
@@ -97,4 +130,4 @@ def open_task(
     recipe.needed_head()
     if router is not None:
         library.lend(router_bank(router))
-    return TaskModel(Resident(library, what=recipe), recipe)
+    return TaskModel(Resident(library, what=library.networks(recipe)[0]), recipe)

@@ -14,7 +14,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from smatter.backbones.heads import FitHead, Head, class_sums, held_out_accuracy, leave_one_out_losses, prototype_logits
+from smatter.backbones.heads import (
+    FitHead,
+    Head,
+    class_sums,
+    example_losses,
+    held_out_accuracy,
+    held_out_scores,
+    leave_one_out_scores,
+    prototype_logits,
+)
 from smatter.backbones.network import Inputs, Network
 
 
@@ -74,7 +83,15 @@ class LeaveOneOut:
 
     def losses(self, read: Tensor) -> Tensor:
         """The leave-one-out loss of each example."""
-        return leave_one_out_losses(read, self.labels, self.examples, self.n_classes)
+        return self.losses_of(self.scores(read))
+
+    def scores(self, read: Tensor) -> Tensor:
+        """Leave-one-out scores of the classes for each row, (n_rows, n_classes); several networks' may be averaged."""
+        return leave_one_out_scores(read, self.labels, self.examples, self.n_classes)
+
+    def losses_of(self, scores: Tensor) -> Tensor:
+        """The loss of each example by some scores of its rows."""
+        return example_losses(scores, self.labels, self.examples)
 
     @cached_property
     def unchanged(self) -> Tensor:
@@ -100,7 +117,11 @@ class LeaveOneOut:
 
     def held_out_accuracy(self, read: Tensor, fit: FitHead) -> float:
         """Share of the unchanged examples that a head names rightly which has not seen them."""
-        return held_out_accuracy(fit, read[self.unchanged], self.classes, self.n_classes)
+        return held_out_accuracy(self.held_out_scores(read, fit), self.classes)
+
+    def held_out_scores(self, read: Tensor, fit: FitHead) -> Tensor:
+        """Scores of the unchanged examples by a head that has not seen them, (n_examples, n_classes)."""
+        return held_out_scores(fit, read[self.unchanged], self.classes, self.n_classes)
 
 
 @dataclass(frozen=True)

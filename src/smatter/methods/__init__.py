@@ -31,6 +31,7 @@ from smatter.records import Progress, silent
 if TYPE_CHECKING:
     from smatter.compose.experts import ExpertMix
     from smatter.compose.head import ClassHead
+    from smatter.compose.members import Member
     from smatter.compose.mixture import Mixture
     from smatter.compose.recipe import Recipe
     from smatter.compose.records import Notes
@@ -75,6 +76,7 @@ class Fit:
         experts: what it opens of a router's residual experts, if it has any.
         expert_names: what people call these; see `TrainedRouter.expert_names`.
         residual: the task's own correction; none where there is none.
+        members: further networks whose scores are averaged with those of the mixture, without heads yet.
         evidence: the loss of each source, where the method looked at it.
         likeness: how much the task is like each group of a router's probe set, by name.
         spread: tells, when it is asked, how much the first weights vary with the choice of examples: standard
@@ -91,6 +93,7 @@ class Fit:
     experts: ExpertMix | None = None
     expert_names: tuple[str, ...] = ()
     residual: Residual | None = None
+    members: tuple[Member, ...] = ()
     evidence: Evidence | None = None
     likeness: Mapping[str, float] = field(default_factory=dict)
     spread: Callable[[], tuple[float, ...]] = field(default=tuple, compare=False, repr=False)
@@ -108,7 +111,7 @@ class Fit:
 
     def recipe(self, library: Library, head: ClassHead | None = None, notes: Notes | None = None) -> Recipe:
         """What was found, as a recipe of the library's sources."""
-        return library.recipe(self.mixture, self.residual, self.experts, head, notes)
+        return library.recipe(self.mixture, self.residual, self.experts, head=head, notes=notes, members=self.members)
 
 
 @dataclass(frozen=True)
@@ -273,9 +276,11 @@ def _is_choice(kind: Any) -> bool:
 
 
 def _explained(record: type) -> dict[str, str]:
-    """What the docstring of a record says of each of its fields."""
-    lines = (inspect.getdoc(record) or "").partition("Args:\n")[2].splitlines()
+    """What the docstrings of a record, and of those that it extends, say of each of its fields."""
     found: dict[str, str] = {}
+    if record.__base__ not in (object, None):
+        found |= _explained(record.__base__)
+    lines = (inspect.getdoc(record) or "").partition("Args:\n")[2].splitlines()
     name = ""
     for line in lines:
         if line.startswith("    ") and not line.startswith("     "):

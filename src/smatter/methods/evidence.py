@@ -7,7 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from smatter.methods import Fit, Trace, method
-from smatter.settings import check_limits, check_temperature
+from smatter.methods._members import as_members, check_passes
+from smatter.settings import MixSettings, check_limits, check_temperature
 
 if TYPE_CHECKING:
     from smatter.live.mixture import LiveMixture
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class EvidenceSettings:
+class EvidenceSettings(MixSettings):
     """How evidence becomes weights.
 
     Args:
         temperature: by how many standard errors a source may be worse before its weight falls by e; by default 1 for up
-            to four sources, and less for more.
+            to four sources, and less for more, and 3 for predictions.
         max_sources: the most sources with weight: those that explain best; all by default.
     """
 
@@ -29,6 +30,7 @@ class EvidenceSettings:
     max_sources: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_temperature(self.temperature)
         check_limits(max_sources=self.max_sources)
 
@@ -37,15 +39,19 @@ class EvidenceSettings:
 def evidence(live: LiveMixture, task: Task, settings: EvidenceSettings, progress: Progress) -> Fit:
     """Weigh the sources by how well each explains the examples: a pass of each."""
     from smatter.route.encode import Encoded, as_mixture, source_losses
-    from smatter.route.evidence import ByEvidence, Evidence
+    from smatter.route.evidence import ByEvidence, Evidence, pooled_weights
 
+    check_passes(live, settings)
     names = live.library.names
     losses = source_losses(live, task.objective, names, progress)
     weigh = ByEvidence(names, settings.temperature, settings.max_sources)
     encoded = Encoded(task.objective.classes, None, losses)
     weights = weigh(encoded).weights
+    pooled = pooled_weights(losses, settings.temperature)
+    own, members = as_members(live, settings, pooled, as_mixture(live, weights, names).without_idle())
     return Fit(
-        as_mixture(live, weights, names).without_idle(),
+        own,
+        members=members,
         evidence=Evidence.of(names, losses, settings.temperature),
         spread=partial(encoded.spread, weigh),
         notes=task.notes,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from smatter.methods import Fit, Trace, method
+from smatter.methods._members import as_members, check_passes
 from smatter.records import part
-from smatter.settings import check_limits
+from smatter.settings import MixSettings, check_limits
 
 if TYPE_CHECKING:
     from smatter.live.mixture import LiveMixture
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class RoutedSettings:
+class RoutedSettings(MixSettings):
     """How a router is used.
 
     Args:
@@ -33,6 +34,7 @@ class RoutedSettings:
     max_sources: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_limits(max_sources=self.max_sources)
 
 
@@ -40,11 +42,12 @@ class RoutedSettings:
 def router(live: LiveMixture, task: Task, settings: RoutedSettings, progress: Progress) -> Fit:
     """Ask a trained router: a pass of the base, and of each source and each expert for evidence."""
     from smatter.route.encode import as_mixture, encode
-    from smatter.route.evidence import Evidence
+    from smatter.route.evidence import Evidence, pooled_weights
     from smatter.route.opening import open_by_evidence
     from smatter.route.store import Ask
 
     assert settings.router is not None
+    check_passes(live, settings)
     trained, names = settings.router, live.library.names
     told = names if settings.evidence else ()
     passing, opening = part(progress, 0.5), part(progress, 0.5)
@@ -53,8 +56,14 @@ def router(live: LiveMixture, task: Task, settings: RoutedSettings, progress: Pr
     routing = ask(encoded)
     if settings.evidence:
         routing = open_by_evidence(live, task.objective, trained, routing, opening)
+    pooled = routing.weights.mean(dim=0)
+    if encoded.losses is not None:
+        prior = ask(replace(encoded, losses=None)).weights.mean(dim=0)
+        pooled = pooled_weights(encoded.losses, prior=prior)
+    own, members = as_members(live, settings, pooled, as_mixture(live, routing.weights, names).without_idle())
     return Fit(
-        as_mixture(live, routing.weights, names).without_idle(),
+        own,
+        members=members,
         experts=trained.mix(live, routing.experts),
         expert_names=trained.expert_names,
         evidence=None if encoded.losses is None else Evidence.of(names, encoded.losses),

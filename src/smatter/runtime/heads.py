@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
+import torch
 from torch import Tensor
 
-from smatter.backbones.heads import Head
+from smatter.backbones.heads import Head, pool
 from smatter.backbones.network import Network
 from smatter.compose.head import ClassHead
 from smatter.errors import InvalidRecipe
@@ -50,21 +52,76 @@ class TaskHead:
                 "`smatter predict`"
             )
 
-    def predictions(self, features: Tensor) -> Predictions:
-        """The classes of a task's rows, given their features, (n, d)."""
-        assert self._record is not None and self._coefficients is not None
-        return Predictions.of(self._coefficients.logits(features.float()), self._record)
+    def logits(self, features: Tensor) -> Tensor:
+        """Scores of the classes of a task's rows, given their features, (n, d)."""
+        assert self._coefficients is not None
+        return self._coefficients.logits(features.float())
+
+    def predictions(self, logits: Tensor) -> Predictions:
+        """The classes of rows, given their scores, (n, n_classes)."""
+        assert self._record is not None
+        return Predictions.of(logits, self._record)
 
 
-def name_rows(features: Tensor, members: Mapping[str, Tensor], heads: Mapping[str, TaskHead]) -> list[Prediction]:
+class Voice(Protocol):
+    """One network of a task."""
+
+    @property
+    def head(self) -> TaskHead:
+        """How it scores classes."""
+        ...
+
+    @property
+    def weight(self) -> float:
+        """Of its scores."""
+        ...
+
+
+Key = tuple[str, int]
+"""A task and the number of one of its networks."""
+
+
+def check_one_network(task: str, voices: Sequence[Voice]) -> None:
+    """Refuse a task of several networks where the features of one are asked for."""
+    if len(voices) > 1:
+        raise InvalidRecipe(
+            f"task {task[:100]!r} averages the predictions of {len(voices)} networks, so it has no features of its "
+            "own: use predict"
+        )
+
+
+def spread(rows: Mapping[str, Tensor], tasks: Mapping[str, Sequence[Voice]]) -> tuple[Tensor, dict[Key, Tensor]]:
+    """Rows of a batch, repeated for each network of their task.
+
+    Args:
+        rows: numbers of the rows of each task.
+        tasks: the networks of each.
+
+    Returns:
+        Which row each of the repeated ones is, and the numbers of those of each network.
+    """
+    keys = [(task, number) for task, voices in tasks.items() for number in range(len(voices))]
+    if len(keys) == len(tasks):
+        return torch.arange(sum(map(len, rows.values()))), {(task, 0): rows[task] for task in tasks}
+    repeated = torch.cat([rows[task] for task, _ in keys])
+    parts = torch.arange(len(repeated)).split([len(rows[task]) for task, _ in keys])
+    return repeated, dict(zip(keys, parts, strict=True))
+
+
+def name_rows(
+    features: Tensor, rows: Mapping[str, Tensor], repeated: Mapping[Key, Tensor], tasks: Mapping[str, Sequence[Voice]]
+) -> list[Prediction]:
     """The classes of all rows of a batch, in their order.
 
     Args:
-        features: of all rows, (n, d).
-        members: numbers of the rows of each task.
-        heads: of these tasks.
+        features: of the repeated rows, (n, d).
+        rows: numbers of the rows of each task.
+        repeated: numbers of the repeated rows of each network.
+        tasks: the networks of each task.
     """
     found: dict[int, Prediction] = {}
-    for task, rows in members.items():
-        found |= zip(rows.tolist(), heads[task].predictions(features[rows]), strict=True)
-    return [found[row] for row in range(len(features))]
+    for task, voices in tasks.items():
+        scores = [voice.head.logits(features[repeated[task, number]]) for number, voice in enumerate(voices)]
+        pooled = pool(scores, [voice.weight for voice in voices])
+        found |= zip(rows[task].tolist(), voices[0].head.predictions(pooled), strict=True)
+    return [found[row] for row in range(len(found))]

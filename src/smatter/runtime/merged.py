@@ -19,22 +19,35 @@ from smatter.library.recipes import read_recipe
 from smatter.live.mixture import Resident
 from smatter.live.predictions import Prediction
 from smatter.runtime.batches import find_task, put_back, rows_of_tasks, take
-from smatter.runtime.heads import TaskHead, name_rows
+from smatter.runtime.heads import Key, TaskHead, check_one_network, name_rows, spread
 
 
-@dataclass
-class _Entry:
-    """A task's network, and who uses it.
+@dataclass(frozen=True)
+class _Network:
+    """One network of a task.
 
     Args:
         resident: the network.
-        head: how the task's rows are named.
-        n_batches: under way with it.
-        is_gone: whether the task was unloaded or replaced.
+        head: how it scores classes.
+        weight: of its scores.
     """
 
     resident: Resident
     head: TaskHead
+    weight: float
+
+
+@dataclass
+class _Entry:
+    """A task's networks, and who uses them.
+
+    Args:
+        networks: its own, and its members.
+        n_batches: under way with them.
+        is_gone: whether the task was unloaded or replaced.
+    """
+
+    networks: tuple[_Network, ...]
     n_batches: int = 0
     is_gone: bool = False
 
@@ -70,13 +83,18 @@ class MergedRuntime:
             recipe: the task, or its file.
         """
         recipe = recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
+        weights = (recipe.own_weight, *(member.weight for member in recipe.members))
         with self._lock:
-            resident, self._spare = self._spare, None
-        if resident is None:
-            resident = Resident(self.library, self.dtype, recipe)
-        else:
-            resident.compose(recipe)
-        entry = _Entry(resident, TaskHead(recipe.head, resident.network))
+            spare, self._spare = self._spare, None
+        networks = []
+        for one, weight in zip(self.library.networks(recipe), weights, strict=True):
+            if spare is None:
+                resident = Resident(self.library, self.dtype, one)
+            else:
+                resident, spare = spare, None
+                resident.compose(one)
+            networks.append(_Network(resident, TaskHead(one.head, resident.network), weight))
+        entry = _Entry(tuple(networks))
         with self._lock:
             old = self._tasks.get(task)
             self._tasks[task] = entry
@@ -90,10 +108,10 @@ class MergedRuntime:
             del self._tasks[task]
 
     def n_bytes(self, task: str) -> int:
-        """Memory of the task's network and head."""
+        """Memory of the task's networks and heads."""
         with self._lock:
-            entry = find_task(self._tasks, task)
-            return entry.resident.n_bytes + entry.head.n_bytes
+            networks = find_task(self._tasks, task).networks
+            return sum(each.resident.n_bytes + each.head.n_bytes for each in networks)
 
     def prepare(self, examples: Sequence[Any] | Tensor) -> Inputs:
         """Pictures (or their paths), texts, or a prepared tensor as inputs; once a task is loaded."""
@@ -101,32 +119,34 @@ class MergedRuntime:
             entry = next(iter(self._tasks.values()), None)
         if entry is None:
             raise NotFound("no task is loaded, so there is no network to prepare for: load one first")
-        return entry.resident.prepare(examples)
+        return entry.networks[0].resident.prepare(examples)
 
     def features(self, inputs: Inputs, tasks: Sequence[str]) -> Tensor:
         """Features of rows, (n, d), in the order given: one forward pass for each task."""
-        members = rows_of_tasks(tasks, inputs)
-        with self._in_use(members) as entries:
-            return _features(inputs, members, entries)
+        rows = rows_of_tasks(tasks, inputs)
+        with self._in_use(rows) as entries:
+            for task, networks in entries.items():
+                check_one_network(task, networks)
+            return _features(inputs, {(task, 0): each for task, each in rows.items()}, entries)
 
     def predict(self, inputs: Inputs, tasks: Sequence[str]) -> list[Prediction]:
-        """The class of each row by the head of its own task, in the order given; passes as for `features`."""
-        members = rows_of_tasks(tasks, inputs)
-        with self._in_use(members) as entries:
-            heads = {task: entry.head for task, entry in entries.items()}
-            for task, head in heads.items():
-                head.check(task)
-            return name_rows(_features(inputs, members, entries), members, heads)
+        """The class of each row by the head of its own task, in the order given: a pass for each of its networks."""
+        rows = rows_of_tasks(tasks, inputs)
+        with self._in_use(rows) as entries:
+            for task, networks in entries.items():
+                networks[0].head.check(task)
+            repeated, places = spread(rows, entries)
+            return name_rows(_features(take(inputs, repeated), places, entries), rows, places, entries)
 
     @contextmanager
-    def _in_use(self, names: Iterable[str]) -> Iterator[dict[str, _Entry]]:
-        """Tasks as they are now; their networks stay as they are meanwhile."""
+    def _in_use(self, names: Iterable[str]) -> Iterator[dict[str, tuple[_Network, ...]]]:
+        """The networks of tasks as they are now; they stay as they are meanwhile."""
         with self._lock:
             entries = {task: find_task(self._tasks, task) for task in names}
             for entry in entries.values():
                 entry.n_batches += 1
         try:
-            yield entries
+            yield {task: entry.networks for task, entry in entries.items()}
         finally:
             with self._lock:
                 for entry in entries.values():
@@ -139,10 +159,12 @@ class MergedRuntime:
 
     def _recycle(self, entry: _Entry) -> None:
         if entry.is_gone and not entry.n_batches:
-            self._spare = entry.resident
+            self._spare = entry.networks[0].resident
 
 
-def _features(inputs: Inputs, members: Mapping[str, Tensor], entries: Mapping[str, _Entry]) -> Tensor:
-    """Features of all rows, (n, d), in their order."""
-    parts = ((rows, entries[task].resident.features(take(inputs, rows))) for task, rows in members.items())
-    return put_back(parts, sum(map(len, members.values())))
+def _features(inputs: Inputs, places: Mapping[Key, Tensor], tasks: Mapping[str, tuple[_Network, ...]]) -> Tensor:
+    """Features of all rows, (n, d), in their order, by the rows of each network."""
+    parts = (
+        (rows, tasks[task][number].resident.features(take(inputs, rows))) for (task, number), rows in places.items()
+    )
+    return put_back(parts, sum(map(len, places.values())))

@@ -30,7 +30,7 @@ from smatter.runtime.batches import find_task, put_back, rows_of_tasks, take
 from smatter.runtime.deltas import Deltas, SeveralDeltas
 from smatter.runtime.experts import GatedBank, gate_bank
 from smatter.runtime.gates import SharedDelta
-from smatter.runtime.heads import TaskHead, name_rows
+from smatter.runtime.heads import Key, TaskHead, check_one_network, name_rows, spread
 from smatter.runtime.packing import dense_values, pack
 from smatter.runtime.units import RankComponents, group_units, rank_units
 from smatter.units.numbering import Numbering
@@ -73,7 +73,7 @@ class SharedRuntime:
             for name, base in self.bases.items():
                 units = group_units(values, base.places, self.numbering, library.partition, base.tensors)
                 self.shared[name] = SharedDelta(units)
-        self._tasks: dict[str, _Entry] = {}
+        self._tasks: dict[str, tuple[_Network, ...]] = {}
         self._lock = threading.Lock()
         self._banks: dict[tuple[str, Base], GatedBank] = {}
         self._making = threading.Lock()
@@ -93,14 +93,16 @@ class SharedRuntime:
 
         Args:
             task: its name.
-            recipe: the task, or its file; its mixture must be in the catalogue.
+            recipe: the task, or its file; the mixtures of its networks must be in the catalogue.
         """
         recipe = recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
-        recipe.check_honoured()
         self.library.check_pins(recipe)
-        base = self._base_of(task, recipe)
-        head = TaskHead(recipe.head, base.resident.network)
-        self._put(task, _Entry(base, self._deltas(recipe, base), head))
+        weights = (recipe.own_weight, *(member.weight for member in recipe.members))
+        found = []
+        for one, weight in zip(self.library.networks(recipe), weights, strict=True):
+            base = self._base_of(task, one)
+            found.append(_Network(base, self._deltas(one, base), TaskHead(one.head, base.resident.network), weight))
+        self._put(task, tuple(found))
 
     def open(self, task: str, gates: Mapping[str, Sequence[float]], base: str | None = None) -> None:
         """Serve a task that opens units of the shared delta.
@@ -117,7 +119,7 @@ class SharedRuntime:
         if name not in self.shared:
             raise InvalidRecipe("there is no shared delta to open: make the runtime with one")
         on = self.bases[name]
-        self._put(task, _Entry(on, self.shared[name].opened(gates), TaskHead(None, on.resident.network)))
+        self._put(task, (_Network(on, self.shared[name].opened(gates), TaskHead(None, on.resident.network)),))
 
     def unload(self, task: str) -> None:
         """Forget a task; batches under way still have it."""
@@ -127,8 +129,7 @@ class SharedRuntime:
 
     def n_bytes(self, task: str) -> int:
         """Memory of a task beside the bases and the shared deltas: its gates, its own delta and its head."""
-        entry = find_task(self._tasks, task)
-        return entry.deltas.n_bytes + entry.head.n_bytes
+        return sum(each.deltas.n_bytes + each.head.n_bytes for each in find_task(self._tasks, task))
 
     def prepare(self, examples: Sequence[Any] | Tensor) -> Inputs:
         """Pictures (or their paths), texts, or a prepared tensor as inputs."""
@@ -136,19 +137,22 @@ class SharedRuntime:
 
     def features(self, inputs: Inputs, tasks: Sequence[str]) -> Tensor:
         """Features of rows of any tasks, (n, d), in the order given: forward passes of each base that is used."""
-        members = rows_of_tasks(tasks, inputs)
-        return _features(inputs, members, self._entries(members))
+        rows = rows_of_tasks(tasks, inputs)
+        entries = self._entries(rows)
+        for task, networks in entries.items():
+            check_one_network(task, networks)
+        return _features(inputs, {(task, 0): each for task, each in rows.items()}, entries)
 
     def predict(self, inputs: Inputs, tasks: Sequence[str]) -> list[Prediction]:
-        """The class of each row by the head of its own task, in the order given; passes as for `features`."""
-        members = rows_of_tasks(tasks, inputs)
-        entries = self._entries(members)
-        heads = {task: entry.head for task, entry in entries.items()}
-        for task, head in heads.items():
-            head.check(task)
-        return name_rows(_features(inputs, members, entries), members, heads)
+        """The class of each row by the head of its own task, in the order given; passes of each base that is used."""
+        rows = rows_of_tasks(tasks, inputs)
+        entries = self._entries(rows)
+        for task, networks in entries.items():
+            networks[0].head.check(task)
+        repeated, places = spread(rows, entries)
+        return name_rows(_features(take(inputs, repeated), places, entries), rows, places, entries)
 
-    def _entries(self, names: Iterable[str]) -> dict[str, _Entry]:
+    def _entries(self, names: Iterable[str]) -> dict[str, tuple[_Network, ...]]:
         """Tasks as they are now; what is loaded meanwhile does not matter to a batch."""
         present = self._tasks
         return {task: find_task(present, task) for task in names}
@@ -188,42 +192,45 @@ class SharedRuntime:
                 self._banks[digest, base] = gate_bank(placed, base.places, partition, base.tensors)
             return self._banks[digest, base]
 
-    def _put(self, task: str, entry: _Entry) -> None:
+    def _put(self, task: str, entry: tuple[_Network, ...]) -> None:
         with self._lock:
             self._tasks = {**self._tasks, task: entry}
 
 
 @dataclass(frozen=True)
-class _Entry:
-    """A task.
+class _Network:
+    """One network of a task.
 
     Args:
         base: the mixture that it is on.
-        deltas: what it adds.
-        head: how its rows are named.
+        deltas: what the task adds.
+        head: how it scores classes.
+        weight: of its scores.
     """
 
     base: Base
     deltas: Deltas
     head: TaskHead
+    weight: float = 1.0
 
 
-def _features(inputs: Inputs, members: Mapping[str, Tensor], entries: Mapping[str, _Entry]) -> Tensor:
-    """Features of all rows, (n, d), in their order."""
-    by_base: dict[Base, list[str]] = {}
-    for task, entry in entries.items():
-        by_base.setdefault(entry.base, []).append(task)
+def _features(inputs: Inputs, places: Mapping[Key, Tensor], tasks: Mapping[str, tuple[_Network, ...]]) -> Tensor:
+    """Features of all rows, (n, d), in their order, by the rows of each network."""
+    by_base: dict[Base, list[Key]] = {}
+    for task, number in places:
+        by_base.setdefault(tasks[task][number].base, []).append((task, number))
 
     def parts() -> Iterator[tuple[Tensor, Tensor]]:
         for base, own in by_base.items():
-            ends = list(accumulate(len(members[task]) for task in own))
+            ends = list(accumulate(len(places[key]) for key in own))
             segments = [
-                (end - len(members[task]), end, entries[task].deltas) for task, end in zip(own, ends, strict=True)
+                (end - len(places[task, number]), end, tasks[task][number].deltas)
+                for (task, number), end in zip(own, ends, strict=True)
             ]
-            rows = torch.cat([members[task] for task in own])
+            rows = torch.cat([places[key] for key in own])
             yield rows, base.features(take(inputs, rows), segments)
 
-    return put_back(parts(), sum(map(len, members.values())))
+    return put_back(parts(), sum(map(len, places.values())))
 
 
 def _words(mixture: Mixture) -> str:
