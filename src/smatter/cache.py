@@ -29,7 +29,7 @@ from smatter.route.evidence import Evidence
 MAX_BYTES = 1_000_000_000
 """Beyond it, results not used for longest are deleted."""
 
-FORMAT = 6
+FORMAT = 7
 """Raised when results of earlier versions must not be found any more."""
 
 NAME = r"[0-9a-f]{64}\.(?:safetensors|json)"
@@ -84,7 +84,13 @@ class Cache:
             facts |= {"spread": partial(tuple, kept.facts.spread), "trace": Trace(**facts["trace"])}
             facts["passes"] = Passes(**facts["passes"])
             mixture = recipe.mixture_in(self.live.library.manifest.digests)
-            fit = Fit(mixture, experts=recipe.experts, residual=recipe.residual, **facts)
+            fit = Fit(
+                mixture.without_idle(),
+                experts=recipe.experts,
+                residual=recipe.residual,
+                members=recipe.members,
+                **facts,
+            )
             fit.recipe(self.live.library)  # refuses what cannot be composed, such as experts that are not known
             return fit
         except (SmatterError, OSError, ValidationError):

@@ -206,6 +206,11 @@ class Adapted:
         return self.recipe.mixture
 
     @property
+    def shares(self) -> dict[str, float]:
+        """The share of each source in what is predicted: its weight in the mixture, and in members."""
+        return self.recipe.shares
+
+    @property
     def needs_router(self) -> bool:
         """Whether the recipe opens experts that the library does not keep."""
         experts, kept = self.recipe.experts, {entry.digest for entry in self._live.library.manifest.experts}
@@ -275,7 +280,7 @@ class Adapted:
         data: dict[str, Any] = {
             "method": self.method,
             "classes": [] if fit.is_private else list(self.class_names),
-            "weights": dict.fromkeys(self._live.library.names, 0.0) | mixture.mean_weights,
+            "weights": dict.fromkeys(self._live.library.names, 0.0) | self.shares,
             "losses": losses,
             "best_single_source": evidence.ranked[0] if evidence else None,
             "loss": None if fit.is_private else self.loss,
@@ -297,6 +302,7 @@ class Adapted:
             ],
             "own_weight": self._weights[0],
             "query_passes": self._model.n_passes,
+            "resident_bytes": self._model.n_bytes,
             "passes": None if fit.is_private else asdict(fit.passes),
             "seconds": None if fit.is_private else fit.seconds,
         }

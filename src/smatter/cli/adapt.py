@@ -51,6 +51,22 @@ Temperature = Annotated[
 MaxSources = Annotated[
     int | None, typer.Option(metavar="K", min=1, help="The most sources with weight: those that explain best.")
 ]
+MixOption = Annotated[
+    Literal["weights", "predictions", "both"] | None,
+    typer.Option(
+        "--mix",
+        help="Average the sources' weights [weights], their predictions, or those and the mixed network's.",
+        show_default=False,
+    ),
+]
+PassesOption = Annotated[
+    str | None,
+    typer.Option("--passes", metavar="K", help="With --mix: the most networks that an input passes through."),
+]
+BranchOption = Annotated[
+    str | None,
+    typer.Option("--branch", metavar="MODULE", help="With --mix: share the mixed weights, and a pass, up to here."),
+]
 Head = Annotated[
     Literal["prototype", "ridge", "logistic", "linear"] | None,
     typer.Option(
@@ -94,6 +110,9 @@ def adapt(
     method: Way = None,
     router: Router = None,
     told: Told = None,
+    mix: MixOption = None,
+    passes: PassesOption = None,
+    branch: BranchOption = None,
     head: Head = None,
     cache: CacheFolder = None,
     refit: Refit = None,
@@ -107,12 +126,13 @@ def adapt(
     """Weigh the sources for a few labelled examples: by a trained router, by evidence, or by any other method."""
     old = recipe_to_refit(refit, support, renormalise)
     if old is not None and renormalise:
-        if any((method, router, told, head, cache, self_contained, diagnostics, report)):
+        if any((method, router, told, mix, passes, branch, head, cache, self_contained, diagnostics, report)):
             raise InvalidSettings("--renormalise changes the weights alone: leave out all options but -o and --replace")
         share_out(folder, old, output, replace, as_json)
         return
     assert support is not None
-    name, settings = _way(method, told, router, old)
+    options = {"mix": mix, "passes": passes, "branch": branch}
+    name, settings = _way(method, _settings(told, options), router, old)
     _check_places(name, output, report, replace)
     kind = head or (old.head.kind if old and old.head else "prototype")
     adapted = _adapted(folder, support, name, settings, router=router, head=kind, cache=cache)
@@ -156,15 +176,27 @@ def solve(
     _finish(folder, adapted, output, report=report, diagnostics=diagnostics, as_json=as_json)
 
 
-def _way(method: str | None, told: list[str] | None, router: Path | None, old: "Recipe | None") -> tuple[str, Any]:
+def _settings(told: list[str] | None, options: dict[str, str | None]) -> dict[str, str]:
+    """Settings of the method: by --set, and by options of their own."""
+    given = pairs(told, "--set")
+    for name, value in options.items():
+        if value is None:
+            continue
+        if name in given:
+            raise InvalidSettings(f"--{name} and --set {name} say the same: leave out one of them")
+        given[name] = value
+    return given
+
+
+def _way(method: str | None, told: dict[str, str], router: Path | None, old: "Recipe | None") -> tuple[str, Any]:
     """The method and its settings: as asked for, or as a recipe was found, or the default."""
     if router is not None and not router.is_dir():
         raise NotFound(f"{router} is no folder; give the router's, which `smatter train` wrote")
     if old is not None and method is None:
-        name, settings = methods.as_before(old, router is not None, pairs(told, "--set"))
+        name, settings = methods.as_before(old, router is not None, told)
     else:
         name = method or ("evidence" if router is None else "router")
-        settings = methods.find(name).read_settings(pairs(told, "--set")) if told else None
+        settings = methods.find(name).read_settings(told) if told else None
     if router is None:
         methods.find(name).with_router(settings, None)  # refuses a method that needs one
     return name, settings
@@ -264,6 +296,12 @@ def _tell(data: dict[str, Any], folder: Path, found: "Diagnostics | None") -> No
         say(f"loss of the mixture {data['loss']:.4f}, of {best} alone {losses[best]:.4f}")
     for line in (*data["advice"], *data["notes"]):
         say(line)
+    if data["members"]:
+        size = human_size(data["resident_bytes"])
+        say(
+            f"averages the predictions of {1 + len(data['members'])} networks, weighted as above: "
+            f"{data['query_passes']:.3g} passes of each input, {size} of weights in memory"
+        )
     if data["corrected_parameters"]:
         say(f"{data['corrected_parameters']} parameters corrected")
     if found:
@@ -289,7 +327,8 @@ def _tell_places(data: dict[str, Any], folder: Path) -> None:
             say(f"  smatter library experts {folder} {data['router']}   # once; --router is then not needed")
         if not data["is_private"]:
             say(f"  smatter predict {data['output']} INPUTS --library {folder}{needs}")
-        say(f"  smatter compose {folder} --recipe {data['output']}{needs} -o OUT")
+        if not data["members"]:
+            say(f"  smatter compose {folder} --recipe {data['output']}{needs} -o OUT")
     else:
         say("no recipe was written; give -o RECIPE to keep this")
 

@@ -95,7 +95,8 @@ def _opened(path: Path, folder: Path, router: Path | None) -> "tuple[Recipe, Lib
     recipe.needed_head()
     if router is not None:
         library.lend(router_bank(router))
-    recipe.mixture_in(library.manifest.digests)
+    for each in library.networks(recipe):
+        each.mixture_in(library.manifest.digests)
     if recipe.experts is not None and not recipe.experts.is_idle:
         library.bank(recipe.experts.bank)
     return recipe, library
@@ -108,7 +109,8 @@ def _model(recipe: "Recipe", library: "Library") -> "TaskModel":
 
     torch.set_num_threads(1)
     quiet_transformers()
-    needed = {*recipe.mixture_in(library.manifest.digests).active_sources, library.manifest.base}
+    mixtures = (each.mixture_in(library.manifest.digests) for each in library.networks(recipe))
+    needed = {library.manifest.base, *(name for mixture in mixtures for name in mixture.active_sources)}
     with progress_bar("checking files", sum(library.manifest.source(name).n_bytes for name in needed)) as progress:
         library.verify(tuple(needed), progress)
     return open_task(recipe, library)

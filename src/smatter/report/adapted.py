@@ -14,7 +14,7 @@ def adapted_page(adapted: Adapted, title: str) -> str:
 def diagnostic_parts(adapted: Adapted) -> list[str]:
     """Sections with a picture each; those about which nothing is known are left out. Reads every source once."""
     found, fit = adapted.diagnostics, adapted.fit
-    weights = dict.fromkeys(adapted.sources, 0.0) | adapted.mixture.mean_weights
+    weights = dict.fromkeys(adapted.sources, 0.0) | adapted.shares
     steadiness, spreads = "", {}
     if spread := fit.spread():
         steadiness = f" With other examples {found.unsteadiness:.0%} of the weight at the start would move"
