@@ -1,6 +1,6 @@
 """Networks that share their first weights, as one: a batch passes through the shared part once, then through each tail.
 
-A model's own code runs for every member, so that nothing here depends on the family. Parts of it whose tensors no member
+A model's own code runs for every member, so nothing here depends on the family. Parts of it whose tensors no member
 changes answer from memory when they are given what they were given before, and compute when they are not. So features
 are those of whole networks to the bit, even where a model uses a shared part after a changed one.
 """
