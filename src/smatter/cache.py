@@ -84,13 +84,8 @@ class Cache:
             facts |= {"spread": partial(tuple, kept.facts.spread), "trace": Trace(**facts["trace"])}
             facts["passes"] = Passes(**facts["passes"])
             mixture = recipe.mixture_in(self.live.library.manifest.digests)
-            fit = Fit(
-                mixture.without_idle(),
-                experts=recipe.experts,
-                residual=recipe.residual,
-                members=recipe.members,
-                **facts,
-            )
+            facts["members"] = recipe.members
+            fit = Fit(mixture.without_idle(), experts=recipe.experts, residual=recipe.residual, **facts)
             fit.recipe(self.live.library)  # refuses what cannot be composed, such as experts that are not known
             return fit
         except (SmatterError, OSError, ValidationError):

@@ -297,7 +297,7 @@ class Adapted:
             "privacy": dict(fit.privacy),
             "needs_router": self.needs_router,
             "members": [
-                {"weight": member.weight, "mixture": member.mixture.mean_weights, "branch": member.branch}
+                {"weight": member.weight, "mixture": member.mixture.mean_weights, "modules": list(member.modules)}
                 for member in fit.members
             ],
             "own_weight": self._weights[0],

@@ -7,7 +7,7 @@ up to some module it has the weights of the task's own network, and others from 
 11).
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 
 from smatter.compose.head import ClassHead
 from smatter.compose.mixture import Mixture
-from smatter.errors import InvalidRecipe, UnknownModule
+from smatter.errors import InvalidRecipe
 
 MAX_MEMBERS = 1_000
-LONGEST = 5
-"""Modules that an error names."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +27,14 @@ class Member:
     Args:
         weight: v, of its scores.
         mixture: weights of the sources, one row.
-        branch: the first module in which it differs from the task's own network; all of it does by default.
+        modules: those in which it differs from the task's own network; all by default.
         coefficients: W of its head, (n_classes, n_features), float32; the classes have the rows of the own head.
         constants: b of its head, (n_classes,), float32; zero without them.
     """
 
     weight: float
     mixture: Mixture
-    branch: str | None = None
+    modules: tuple[str, ...] = ()
     coefficients: NDArray[np.float32] | None = None
     constants: NDArray[np.float32] | None = None
 
@@ -58,37 +56,17 @@ class Member:
                 raise InvalidRecipe("the head of a member has NaN or Inf")
 
 
-def tail(modules: Iterable[str], branch: str) -> tuple[str, ...]:
-    """The modules of a network from a branch on.
-
-    Args:
-        modules: names of all, in the order of computing.
-        branch: a module, or the beginning of the names of some, up to a dot: then the first of these.
-
-    >>> tail(("embeddings", "stages.0.layers.0", "stages.1.layers.0", "norm"), "stages.1")
-    ('stages.1.layers.0', 'norm')
-    """
-    names = tuple(modules)
-    for place, name in enumerate(names):
-        if name == branch or name.startswith(f"{branch}."):
-            return names[place:]
-    known = ", ".join(names[-LONGEST:])
-    raise UnknownModule(f"no module is named {branch[:100]!r}, to branch at: the last ones are {known}")
-
-
-def branched(trunk: Mixture, modules: Iterable[str], branch: str, mixture: Mixture) -> Mixture:
-    """The weights of a branch: those of its trunk, and its own from a module on.
+def branched(trunk: Mixture, modules: Iterable[str], own: Collection[str], mixture: Mixture) -> Mixture:
+    """The weights of a branch: those of its trunk, and its own in some modules.
 
     Args:
         trunk: weights of the task's own network.
-        modules: names of all modules, in the order of computing.
-        branch: where they part.
-        mixture: its own weights.
+        modules: names of all modules.
+        own: those in which the branch differs.
+        mixture: its weights there.
     """
-    names = tuple(modules)
-    ends = frozenset(tail(names, branch))
     rows = {}
-    for name in names:
-        of = mixture if name in ends else trunk
+    for name in modules:
+        of = mixture if name in own else trunk
         rows[name] = dict(zip(of.sources, of.row(name), strict=True))
     return Mixture.per_module(rows, trunk.rule)

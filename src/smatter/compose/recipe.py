@@ -75,13 +75,13 @@ class Recipe:
         """Each of its networks as a recipe of one, its own first.
 
         Args:
-            modules: of the library, in the order of computing.
+            modules: of the library.
         """
         names, found = tuple(modules), [self._alone(self.mixture, self.head)] if self.members else [self]
         for member in self.members:
             mixture, head = member.mixture, self.head
-            if member.branch is not None:
-                mixture = branched(self.mixture, names, member.branch, mixture)
+            if member.modules:
+                mixture = branched(self.mixture, names, frozenset(member.modules), mixture)
             if head is not None and head.weight is not None:
                 head = replace(head, weight=member.coefficients, bias=member.constants)
             found.append(self._alone(mixture, head))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from smatter.compose.execute import Arena
 from smatter.compose.experts import ExpertMix
 from smatter.compose.head import ClassHead
-from smatter.compose.members import Member, tail
+from smatter.compose.members import Member
 from smatter.compose.mixture import Mixture
 from smatter.compose.plan import Plan, make_plan
 from smatter.compose.recipe import Recipe
@@ -231,8 +231,9 @@ class Library:
         mixture = mixture.with_idle(name for member in members for name in member.mixture.sources)
         make_plan(mixture, self.specs, self.partition, digests, residual)
         for member in members:
-            if member.branch is not None:
-                tail(self.partition.modules, member.branch)
+            for module in member.modules:
+                if module not in self.partition.modules:
+                    raise UnknownModule(f"no module is named {module[:100]!r}, for a member to differ in")
         if experts is not None and not experts.is_idle:
             self.bank(experts.bank).bank.gates(experts)
         own = {name: digests[name] for name in mixture.sources}
@@ -251,7 +252,7 @@ class Library:
 
     def networks(self, recipe: Recipe) -> tuple[Recipe, ...]:
         """Each network of a recipe as a recipe of one, its own first."""
-        if any(member.branch for member in recipe.members) and recipe.partition_digest != self.partition.digest:
+        if any(member.modules for member in recipe.members) and recipe.partition_digest != self.partition.digest:
             raise InvalidRecipe("the recipe's members branch in another partition: make it again here")
         return recipe.networks(self.partition.modules)
 

@@ -52,7 +52,7 @@ class _Member(BaseModel):
 
     weight: Share
     mixture: dict[Name, Share] = Field(min_length=1)
-    branch: TensorName | None = None
+    modules: tuple[TensorName, ...] = ()
 
 
 class _Header(Notes):
@@ -205,7 +205,7 @@ def _restored(header: _Header, tensors: "_Tensors") -> Recipe:
 def _told(member: Member) -> dict[str, Any]:
     """What the header says of a member."""
     row = dict(zip(member.mixture.sources, member.mixture.rows[0], strict=True))
-    return {"weight": member.weight, "mixture": row} | ({"branch": member.branch} if member.branch else {})
+    return {"weight": member.weight, "mixture": row} | ({"modules": list(member.modules)} if member.modules else {})
 
 
 def _head_of(member: Member) -> dict[str, Array | None]:
@@ -217,7 +217,7 @@ def _member(told: _Member, number: int, tensors: "_Tensors") -> Member:
         tensors.take(key, "F32") if (key := f"member:{number}:{name}") in tensors else None
         for name in ("weight", "bias")
     )
-    return Member(told.weight, Mixture.of(told.mixture), told.branch, weight, bias)
+    return Member(told.weight, Mixture.of(told.mixture), told.modules, weight, bias)
 
 
 def _residual(tensors: "_Tensors") -> Residual | None:

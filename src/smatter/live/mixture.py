@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from smatter.backbones.arithmetic import module_shares
 from smatter.backbones.images import Preprocessing
 from smatter.backbones.network import CHUNK, Inputs, Network, chunks, load_tensors, rows_at_once
 from smatter.backbones.texts import Tokenizer, prepared_tokens
@@ -177,6 +178,11 @@ class LiveMixture(Resident):
     def live_modules(self) -> frozenset[str]:
         """Modules that the backbone uses; a task's old head is none."""
         return frozenset(self.library.partition.module_of(name) for name in self.parameters)
+
+    @cached_property
+    def shares(self) -> dict[str, float]:
+        """What each module takes of a pass, in multiply-accumulates, in the order of computing; they sum to one."""
+        return module_shares(self.network, self.library.partition)
 
     @cached_property
     def numbering(self) -> Numbering:

@@ -17,6 +17,7 @@ from smatter.errors import InvalidSupport
 from smatter.library.banks import router_bank
 from smatter.library.library import Library, open_library
 from smatter.library.recipes import read_recipe
+from smatter.live.ensemble import Ensemble
 from smatter.live.mixture import Resident
 from smatter.live.predictions import Predictions
 from smatter.tasks.support import check_inputs, gather
@@ -32,21 +33,27 @@ class TaskModel:
 
     def __init__(self, resident: Resident, recipe: Recipe) -> None:
         self.recipe, self.head, self._resident = recipe, recipe.needed_head(), resident
-        own, *others = resident.library.networks(recipe)
-        self._networks = [
-            _Network(resident, own),
-            *(_Network(Resident(resident.library, what=each), each) for each in others),
-        ]
+        library = resident.library
+        networks = library.networks(recipe)
+        self._classifiers: list[Classifier] = []
+        self._ensemble = Ensemble(resident, recipe if self.head.kind != "linear" else networks[0])
+        if self.head.kind == "linear":
+            for one in networks:
+                self._classifiers.append(Classifier(resident.network, library.specs, self.head.class_names))
+                self._classifiers[-1].use(library.compose(one).tensors())
+        else:
+            self.head.check_fits(resident.network.n_features)
+            self._heads = [Head.of(one.needed_head()) for one in networks]
 
     @property
-    def n_passes(self) -> int:
-        """Networks that every input passes through."""
-        return len(self._networks)
+    def n_passes(self) -> float:
+        """Passes of each input through a network."""
+        return len(self._classifiers) or self._ensemble.n_passes
 
     @property
     def n_bytes(self) -> int:
-        """Memory of the weights of its networks."""
-        return sum(each.resident.n_bytes for each in self._networks)
+        """Memory of the weights."""
+        return self._ensemble.n_bytes * (len(self._classifiers) or 1)
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -86,33 +93,10 @@ class TaskModel:
     def logits(self, inputs: Inputs) -> Tensor:
         """Scores of the head's rows for each prepared input, averaged over the networks; (n, n_classes)."""
         weights = (self.recipe.own_weight, *(member.weight for member in self.recipe.members))
-        return pool([each.logits(inputs) for each in self._networks], weights)
-
-
-class _Network:
-    """One network of a task, with its head.
-
-    Args:
-        resident: the network.
-        recipe: of it alone.
-    """
-
-    def __init__(self, resident: Resident, recipe: Recipe) -> None:
-        self.resident, head = resident, recipe.needed_head()
-        self._classifier: Classifier | None = None
-        if head.kind == "linear":
-            library = resident.library
-            self._classifier = Classifier(resident.network, library.specs, head.class_names)
-            self._classifier.use(library.compose(recipe).tensors())
-        else:
-            head.check_fits(resident.network.n_features)
-            self._coefficients = Head.of(head)
-
-    def logits(self, inputs: Inputs) -> Tensor:
-        """Scores of the head's rows for each prepared input, (n, n_classes)."""
-        if self._classifier is not None:
-            return self._classifier.logits(inputs)
-        return self._coefficients.logits(self.resident.features(inputs))
+        if self._classifiers:
+            return pool([classifier.logits(inputs) for classifier in self._classifiers], weights)
+        features = self._ensemble.features(inputs)
+        return pool([head.logits(each) for head, each in zip(self._heads, features, strict=True)], weights)
 
 
 def open_task(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from smatter.compose.members import Member, tail
+from smatter.backbones.branch import tail_modules
+from smatter.compose.members import Member, branched
 from smatter.compose.mixture import Mixture
 from smatter.errors import InvalidSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
     from smatter.live.mixture import LiveMixture
@@ -27,7 +30,7 @@ def check_passes(live: LiveMixture, settings: MixSettings) -> None:
             f"{most}, or leave it out"
         )
     if settings.branch is not None:
-        tail(live.library.partition.modules, settings.branch)
+        tail_modules(live.shares, settings.branch)
 
 
 def as_members(
@@ -42,29 +45,33 @@ def as_members(
         mixed: weights of the mixed network.
     """
     names = live.library.names
-    n_networks = _n_networks(live, settings)
+    tail = () if settings.branch is None else tail_modules(live.shares, settings.branch)
+    n_networks = _n_networks(live, settings, tail)
     n_sources = min(len(names), n_networks - 1 if settings.mix == "both" else n_networks)
-    if settings.mix == "weights" or (settings.mix == "both" and not n_sources):
+    if settings.mix == "weights" or n_sources < 1:
         return mixed, ()
     kept = sorted(range(len(names)), key=lambda number: (-float(weights[number]), names[number]))[:n_sources]
     kept = [number for number in kept if float(weights[number]) >= FAINT] or kept[:1]
     total = sum(float(weights[number]) for number in kept)
     shares = {names[number]: float(weights[number]) / total for number in kept}
     if settings.mix == "both":
-        return mixed, tuple(
-            _member(name, share * len(kept) / (len(kept) + 1), settings.branch) for name, share in shares.items()
-        )
-    (first, _), *others = shares.items()
+        shares = {name: share * len(kept) / (len(kept) + 1) for name, share in shares.items()}
+        return mixed, _members(shares, tail)
+    first = next(iter(shares))
+    del shares[first]
     own = Mixture.of({first: 1.0})
-    return own, tuple(_member(name, share, settings.branch) for name, share in others)
+    if tail:
+        own = branched(mixed, live.library.partition.modules, frozenset(tail), own)
+    return own, _members(shares, tail)
 
 
-def _member(name: str, weight: float, branch: str | None) -> Member:
-    return Member(weight, Mixture.of({name: 1.0}), branch)
+def _members(shares: Mapping[str, float], tail: tuple[str, ...]) -> tuple[Member, ...]:
+    return tuple(Member(share, Mixture.of({name: 1.0}), tail) for name, share in shares.items())
 
 
-def _n_networks(live: LiveMixture, settings: MixSettings) -> int:
-    """How many networks fit the passes."""
+def _n_networks(live: LiveMixture, settings: MixSettings, tail: tuple[str, ...]) -> int:
+    """How many networks fit the passes: the first takes one, each other as much as its tail."""
     if settings.passes is None:
         return len(live.library.names) + 1
-    return int(settings.passes)
+    each = sum(live.shares[module] for module in tail) if tail else 1.0
+    return 1 + int((settings.passes - 1) / each + 1e-9)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -13,7 +12,7 @@ from smatter.backbones.heads import Head, pool
 from smatter.backbones.network import Network
 from smatter.compose.head import ClassHead
 from smatter.errors import InvalidRecipe
-from smatter.live.predictions import Prediction, Predictions
+from smatter.live.predictions import Predictions
 from smatter.runtime.deltas import n_bytes
 
 
@@ -57,71 +56,51 @@ class TaskHead:
         assert self._coefficients is not None
         return self._coefficients.logits(features.float())
 
-    def predictions(self, logits: Tensor) -> Predictions:
-        """The classes of rows, given their scores, (n, n_classes)."""
+    @property
+    def record(self) -> ClassHead:
+        """As the recipe has it."""
         assert self._record is not None
-        return Predictions.of(logits, self._record)
-
-
-class Voice(Protocol):
-    """One network of a task."""
-
-    @property
-    def head(self) -> TaskHead:
-        """How it scores classes."""
-        ...
-
-    @property
-    def weight(self) -> float:
-        """Of its scores."""
-        ...
+        return self._record
 
 
 Key = tuple[str, int]
 """A task and the number of one of its networks."""
 
 
-def check_one_network(task: str, voices: Sequence[Voice]) -> None:
+def check_one_network(task: str, n_networks: int) -> None:
     """Refuse a task of several networks where the features of one are asked for."""
-    if len(voices) > 1:
+    if n_networks > 1:
         raise InvalidRecipe(
-            f"task {task[:100]!r} averages the predictions of {len(voices)} networks, so it has no features of its "
-            "own: use predict"
+            f"task {task[:100]!r} averages the predictions of {n_networks} networks, so it has no features of its own: "
+            "use predict"
         )
 
 
-def spread(rows: Mapping[str, Tensor], tasks: Mapping[str, Sequence[Voice]]) -> tuple[Tensor, dict[Key, Tensor]]:
+def predictions(heads: Sequence[TaskHead], features: Sequence[Tensor], weights: Sequence[float]) -> Predictions:
+    """The classes of a task's rows by its networks together.
+
+    Args:
+        heads: of each network.
+        features: that each gives, (n, d).
+        weights: of each one's scores.
+    """
+    scores = [head.logits(each) for head, each in zip(heads, features, strict=True)]
+    return Predictions.of(pool(scores, weights), heads[0].record)
+
+
+def repeated_rows(rows: Mapping[str, Tensor], n_networks: Mapping[str, int]) -> tuple[Tensor, dict[Key, Tensor]]:
     """Rows of a batch, repeated for each network of their task.
 
     Args:
         rows: numbers of the rows of each task.
-        tasks: the networks of each.
+        n_networks: of each task.
 
     Returns:
         Which row each of the repeated ones is, and the numbers of those of each network.
     """
-    keys = [(task, number) for task, voices in tasks.items() for number in range(len(voices))]
-    if len(keys) == len(tasks):
-        return torch.arange(sum(map(len, rows.values()))), {(task, 0): rows[task] for task in tasks}
+    keys = [(task, number) for task in rows for number in range(n_networks[task])]
+    if len(keys) == len(rows):  # as they are, not copied
+        return torch.arange(sum(map(len, rows.values()))), {(task, 0): each for task, each in rows.items()}
     repeated = torch.cat([rows[task] for task, _ in keys])
     parts = torch.arange(len(repeated)).split([len(rows[task]) for task, _ in keys])
     return repeated, dict(zip(keys, parts, strict=True))
-
-
-def name_rows(
-    features: Tensor, rows: Mapping[str, Tensor], repeated: Mapping[Key, Tensor], tasks: Mapping[str, Sequence[Voice]]
-) -> list[Prediction]:
-    """The classes of all rows of a batch, in their order.
-
-    Args:
-        features: of the repeated rows, (n, d).
-        rows: numbers of the rows of each task.
-        repeated: numbers of the repeated rows of each network.
-        tasks: the networks of each task.
-    """
-    found: dict[int, Prediction] = {}
-    for task, voices in tasks.items():
-        scores = [voice.head.logits(features[repeated[task, number]]) for number, voice in enumerate(voices)]
-        pooled = pool(scores, [voice.weight for voice in voices])
-        found |= zip(rows[task].tolist(), voices[0].head.predictions(pooled), strict=True)
-    return [found[row] for row in range(len(found))]

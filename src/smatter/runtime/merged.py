@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,25 +16,11 @@ from smatter.compose.recipe import Recipe
 from smatter.errors import NotFound
 from smatter.library.library import Library
 from smatter.library.recipes import read_recipe
+from smatter.live.ensemble import Ensemble
 from smatter.live.mixture import Resident
 from smatter.live.predictions import Prediction
 from smatter.runtime.batches import find_task, put_back, rows_of_tasks, take
-from smatter.runtime.heads import Key, TaskHead, check_one_network, name_rows, spread
-
-
-@dataclass(frozen=True)
-class _Network:
-    """One network of a task.
-
-    Args:
-        resident: the network.
-        head: how it scores classes.
-        weight: of its scores.
-    """
-
-    resident: Resident
-    head: TaskHead
-    weight: float
+from smatter.runtime.heads import TaskHead, check_one_network, predictions
 
 
 @dataclass
@@ -43,11 +29,13 @@ class _Entry:
 
     Args:
         networks: its own, and its members.
+        heads: of each.
         n_batches: under way with them.
         is_gone: whether the task was unloaded or replaced.
     """
 
-    networks: tuple[_Network, ...]
+    networks: Ensemble
+    heads: tuple[TaskHead, ...]
     n_batches: int = 0
     is_gone: bool = False
 
@@ -83,18 +71,15 @@ class MergedRuntime:
             recipe: the task, or its file.
         """
         recipe = recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
-        weights = (recipe.own_weight, *(member.weight for member in recipe.members))
+        own, *_ = each = self.library.networks(recipe)
         with self._lock:
-            spare, self._spare = self._spare, None
-        networks = []
-        for one, weight in zip(self.library.networks(recipe), weights, strict=True):
-            if spare is None:
-                resident = Resident(self.library, self.dtype, one)
-            else:
-                resident, spare = spare, None
-                resident.compose(one)
-            networks.append(_Network(resident, TaskHead(one.head, resident.network), weight))
-        entry = _Entry(tuple(networks))
+            resident, self._spare = self._spare, None
+        if resident is None:
+            resident = Resident(self.library, self.dtype, own)
+        else:
+            resident.compose(own)
+        heads = tuple(TaskHead(one.head, resident.network) for one in each)
+        entry = _Entry(Ensemble(resident, recipe), heads)
         with self._lock:
             old = self._tasks.get(task)
             self._tasks[task] = entry
@@ -110,8 +95,8 @@ class MergedRuntime:
     def n_bytes(self, task: str) -> int:
         """Memory of the task's networks and heads."""
         with self._lock:
-            networks = find_task(self._tasks, task).networks
-            return sum(each.resident.n_bytes + each.head.n_bytes for each in networks)
+            entry = find_task(self._tasks, task)
+            return entry.networks.n_bytes + sum(head.n_bytes for head in entry.heads)
 
     def prepare(self, examples: Sequence[Any] | Tensor) -> Inputs:
         """Pictures (or their paths), texts, or a prepared tensor as inputs; once a task is loaded."""
@@ -119,34 +104,40 @@ class MergedRuntime:
             entry = next(iter(self._tasks.values()), None)
         if entry is None:
             raise NotFound("no task is loaded, so there is no network to prepare for: load one first")
-        return entry.networks[0].resident.prepare(examples)
+        return entry.networks.resident.prepare(examples)
 
     def features(self, inputs: Inputs, tasks: Sequence[str]) -> Tensor:
         """Features of rows, (n, d), in the order given: one forward pass for each task."""
         rows = rows_of_tasks(tasks, inputs)
         with self._in_use(rows) as entries:
-            for task, networks in entries.items():
-                check_one_network(task, networks)
-            return _features(inputs, {(task, 0): each for task, each in rows.items()}, entries)
+            for task, entry in entries.items():
+                check_one_network(task, len(entry.heads))
+            parts = (
+                (rows[task], entry.networks.features(take(inputs, rows[task]))[0]) for task, entry in entries.items()
+            )
+            return put_back(parts, len(tasks))
 
     def predict(self, inputs: Inputs, tasks: Sequence[str]) -> list[Prediction]:
         """The class of each row by the head of its own task, in the order given: a pass for each of its networks."""
-        rows = rows_of_tasks(tasks, inputs)
+        rows, found = rows_of_tasks(tasks, inputs), dict[int, Prediction]()
         with self._in_use(rows) as entries:
-            for task, networks in entries.items():
-                networks[0].head.check(task)
-            repeated, places = spread(rows, entries)
-            return name_rows(_features(take(inputs, repeated), places, entries), rows, places, entries)
+            for task, entry in entries.items():
+                entry.heads[0].check(task)
+            for task, entry in entries.items():
+                features = entry.networks.features(take(inputs, rows[task]))
+                named = predictions(entry.heads, features, entry.networks.weights)
+                found |= zip(rows[task].tolist(), named, strict=True)
+        return [found[row] for row in range(len(tasks))]
 
     @contextmanager
-    def _in_use(self, names: Iterable[str]) -> Iterator[dict[str, tuple[_Network, ...]]]:
-        """The networks of tasks as they are now; they stay as they are meanwhile."""
+    def _in_use(self, names: Iterable[str]) -> Iterator[dict[str, _Entry]]:
+        """Tasks as they are now; their networks stay as they are meanwhile."""
         with self._lock:
             entries = {task: find_task(self._tasks, task) for task in names}
             for entry in entries.values():
                 entry.n_batches += 1
         try:
-            yield {task: entry.networks for task, entry in entries.items()}
+            yield entries
         finally:
             with self._lock:
                 for entry in entries.values():
@@ -159,12 +150,4 @@ class MergedRuntime:
 
     def _recycle(self, entry: _Entry) -> None:
         if entry.is_gone and not entry.n_batches:
-            self._spare = entry.networks[0].resident
-
-
-def _features(inputs: Inputs, places: Mapping[Key, Tensor], tasks: Mapping[str, tuple[_Network, ...]]) -> Tensor:
-    """Features of all rows, (n, d), in their order, by the rows of each network."""
-    parts = (
-        (rows, tasks[task][number].resident.features(take(inputs, rows))) for (task, number), rows in places.items()
-    )
-    return put_back(parts, sum(map(len, places.values())))
+            self._spare = entry.networks.resident

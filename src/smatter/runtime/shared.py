@@ -30,7 +30,7 @@ from smatter.runtime.batches import find_task, put_back, rows_of_tasks, take
 from smatter.runtime.deltas import Deltas, SeveralDeltas
 from smatter.runtime.experts import GatedBank, gate_bank
 from smatter.runtime.gates import SharedDelta
-from smatter.runtime.heads import Key, TaskHead, check_one_network, name_rows, spread
+from smatter.runtime.heads import Key, TaskHead, check_one_network, predictions, repeated_rows
 from smatter.runtime.packing import dense_values, pack
 from smatter.runtime.units import RankComponents, group_units, rank_units
 from smatter.units.numbering import Numbering
@@ -140,7 +140,7 @@ class SharedRuntime:
         rows = rows_of_tasks(tasks, inputs)
         entries = self._entries(rows)
         for task, networks in entries.items():
-            check_one_network(task, networks)
+            check_one_network(task, len(networks))
         return _features(inputs, {(task, 0): each for task, each in rows.items()}, entries)
 
     def predict(self, inputs: Inputs, tasks: Sequence[str]) -> list[Prediction]:
@@ -149,8 +149,13 @@ class SharedRuntime:
         entries = self._entries(rows)
         for task, networks in entries.items():
             networks[0].head.check(task)
-        repeated, places = spread(rows, entries)
-        return name_rows(_features(take(inputs, repeated), places, entries), rows, places, entries)
+        repeated, places = repeated_rows(rows, {task: len(networks) for task, networks in entries.items()})
+        features, found = _features(take(inputs, repeated), places, entries), dict[int, Prediction]()
+        for task, networks in entries.items():
+            read = [features[places[task, number]] for number in range(len(networks))]
+            named = predictions([each.head for each in networks], read, [each.weight for each in networks])
+            found |= zip(rows[task].tolist(), named, strict=True)
+        return [found[row] for row in range(len(tasks))]
 
     def _entries(self, names: Iterable[str]) -> dict[str, tuple[_Network, ...]]:
         """Tasks as they are now; what is loaded meanwhile does not matter to a batch."""
