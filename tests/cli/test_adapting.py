@@ -149,3 +149,35 @@ def test_mistakes_are_one_line_and_code_two(place: Path, capsys, monkeypatch, wo
     assert main(words) == 2
     captured = capsys.readouterr()
     assert captured.err.count("\n") == 1 and message in captured.err
+
+
+def test_predictions_of_several_networks(place: Path, capsys, tmp_path: Path) -> None:
+    recipe = tmp_path / "task.safetensors"
+    told = run(capsys, "adapt", place / "shelf", place / "shots", "--mix", "both", "--passes", "3", "-o", recipe)
+    assert 1 <= len(told["members"]) <= 2 and told["query_passes"] == 1 + len(told["members"])
+    assert sum(told["weights"].values()) == pytest.approx(1)
+    assert main(["adapt", *map(str, (place / "shelf", place / "shots")), "--mix", "predictions"]) == 0
+    assert "averages the predictions of" in capsys.readouterr().out
+    given = [str(recipe), str(place / "shots"), "--library", str(place / "shelf")]
+    assert main(["predict", *given]) == 0
+    assert main(["compose", str(place / "shelf"), "--recipe", str(recipe)]) == 2
+    assert "use `smatter predict`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--mix", "both", "--passes", "0"],
+        ["--mix", "both", "--passes", "5"],
+        ["--mix", "both", "--passes", "many"],
+        ["--mix", "both", "--branch", "nowhere"],
+        ["--passes", "2"],
+        ["--branch", "encoder"],
+        ["--mix", "both", "--set", "mix=both"],
+        ["--method", "best_source", "--mix", "both"],
+    ],
+)
+def test_what_cannot_be_averaged_is_one_line(place: Path, capsys, wrong: list[str]) -> None:
+    assert main(["adapt", str(place / "shelf"), str(place / "shots"), *wrong]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and ": " in error
