@@ -16,12 +16,16 @@ from smatter.solve.problem import CurvedProblem, Expansion, Problem
 from smatter.solve.quadratic import QuadraticMixture
 
 MODEL_TOLERANCE = 1e-2
-"""Gap to which a model is minimised, relative to the loss's own gap: exact models save few steps."""
+"""Gap to which a model is minimised, relative to the loss's own gap: exact models cost more than the steps they save,
+while rough ones need so many steps that rounding ends them first."""
 
 MODEL_STEPS = 50
 
-ROUNDINGS = 8
-"""Rounding errors of the loss that a full step may raise it by: the last steps lower it by less than one."""
+ROUNDING = 2e-15
+"""Share of the loss that a full step may raise it by: the last steps lower it by less than it is exact to."""
+
+ROUNDING_IN_GAP = 1e-11
+"""The same for a step that halves the gap, which is exact where a loss that sums large terms is not."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +50,9 @@ class Newton:
         _, *allowed = state.memory
         point = self._model_minimum(state)
         expansion = _expand(problem, point)
+        halved = duality_gap(point, expansion.gradient, *allowed) <= 0.5 * state.gap
+        rounding = torch.where(halved, ROUNDING_IN_GAP, ROUNDING) * state.value.abs().clamp(min=1)
         slope = (state.gradient * (point - state.point)).sum(dim=(1, 2))
-        rounding = ROUNDINGS * torch.finfo(slope.dtype).eps * state.value.abs().clamp(min=1)
         short = (expansion.value > state.value + SUFFICIENT * slope + rounding).nonzero().flatten()
         if len(short):
             few, begin = problem.select(short), state.select(short)

@@ -10,7 +10,7 @@ rows say little, and where they say nothing the plain average is a good pool.
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple, Self
 
@@ -111,11 +111,11 @@ class _Pool(CurvedProblem):
             raise ValueError(f"a pull of {pull} would push the weights away: give zero or more")
         size = _tasks_at_a_time(scores)
         parts = zip(scores.split(size), labels.split(size), (counts / n).split(size), strict=True)
-        pieces = [cls._terms(_differences(*part), part[-1]) for part in parts]
+        terms, constant = _joined((cls._terms(_differences(*part), part[-1]) for part in parts), n_tasks)
         middle = counts.new_full((n_sources,), 1 / n_sources) if center is None else center.to(counts)
         return cls(
-            torch.cat([terms for terms, _ in pieces]),
-            torch.cat([constant for _, constant in pieces]),
+            terms,
+            constant,
             row_weights=counts / n,
             strength=pull * n_sources / n[:, :, None],
             center=middle.expand(n_tasks, n_sources)[:, None],
@@ -141,8 +141,8 @@ class _Pool(CurvedProblem):
         """The loss and its derivatives up to an order, (n_tasks,) and so on."""
         size = _tasks_at_a_time(self.terms)
         starts = range(0, len(point), size)
-        pieces = [self.select(slice(at, at + size))._derivatives(point[at : at + size], order) for at in starts]
-        whole = [torch.cat(parts) for parts in zip(*pieces, strict=True)]
+        pieces = (self.select(slice(at, at + size))._derivatives(point[at : at + size], order) for at in starts)
+        whole = _joined(pieces, len(point))
         away = point - self.center
         slope = self.strength * away
         whole[0] += self.constant + 0.5 * (slope * away).sum(dim=(1, 2))
@@ -175,11 +175,11 @@ class LogPool(_Pool):
 
     def _derivatives(self, point: Tensor, order: int) -> tuple[Tensor, ...]:
         flat = self.terms.flatten(2)
-        losses, wrong = _surprise((point @ flat).reshape(-1, *self.terms.shape[2:]))
+        losses, powers, totals = _surprise((point @ flat).reshape(-1, *self.terms.shape[2:]))
         value = (losses * self.row_weights).sum(dim=1)
         if order == 0:
             return (value,)
-        slopes = (wrong * self.row_weights[:, None]).flatten(1)[:, None]
+        slopes = (powers * (self.row_weights / totals)[:, None]).flatten(1)[:, None]
         if order == 1:
             return value, slopes @ flat.mT
         # sum_i a_i [ E_i(d d') - E_i(d) E_i(d)' ] over the differences d of row i; the true class's are zero.
@@ -197,7 +197,7 @@ class LinearPool(_Pool):
 
     @classmethod
     def _terms(cls, differences: Tensor, row_weights: Tensor) -> tuple[Tensor, Tensor]:
-        logs = -_surprise(differences)[0]
+        logs = -_surprise(differences).losses
         best = logs.amax(dim=1, keepdim=True)
         return (logs - best).clamp(min=FLOOR).exp(), -(best[:, 0] * row_weights).sum(dim=1)
 
@@ -212,8 +212,28 @@ class LinearPool(_Pool):
         return (value, gradient) if order == 1 else (value, gradient, weighted @ ratios.mT)
 
 
+def _joined(pieces: Iterable[tuple[Tensor, ...]], n_tasks: int) -> list[Tensor]:
+    """Pieces end to end, each let go once it is copied: `cat` would need all of them twice."""
+    whole: list[Tensor] = []
+    at = 0
+    for piece in pieces:
+        whole = whole or [part.new_empty(n_tasks, *part.shape[1:]) for part in piece]
+        for target, part in zip(whole, piece, strict=True):
+            target[at : at + len(part)] = part
+        at += len(piece[0])
+    return whole
+
+
 def _tasks_at_a_time(batch: Tensor) -> int:
     return max(1, PIECE * len(batch) // max(1, batch.numel()))
+
+
+class _Surprise(NamedTuple):
+    """-log p of the true class, (..., n_rows); p of the wrong ones is powers over totals."""
+
+    losses: Tensor
+    powers: Tensor
+    totals: Tensor
 
 
 def _differences(scores: Tensor, labels: Tensor, row_weights: Tensor) -> Tensor:
@@ -227,12 +247,15 @@ def _differences(scores: Tensor, labels: Tensor, row_weights: Tensor) -> Tensor:
     own = by_class.gather(2, true).clamp(-LARGE, LARGE)
     # The first class takes the true one's place, and its own is dropped.
     wrong = by_class.scatter_(2, true, by_class[:, :, :1].clone())[:, :, 1:]
-    return (wrong - own).clamp_(-BOUND, BOUND).masked_fill_((row_weights == 0)[:, None, None], 0.0)
+    differences = (wrong - own).clamp_(-BOUND, BOUND)
+    empty = row_weights == 0
+    return differences.masked_fill_(empty[:, None, None], 0.0) if bool(empty.any()) else differences
 
 
-def _surprise(differences: Tensor) -> tuple[Tensor, Tensor]:
-    """-log p of the true class, (..., n_rows), and p of the wrong ones, (..., n_classes - 1, n_rows)."""
+def _surprise(differences: Tensor) -> _Surprise:
+    """From scores of the wrong classes less that of the true one, (..., n_classes - 1, n_rows)."""
     top = differences.amax(dim=-2).clamp(min=0)
-    powers = (differences - top.unsqueeze(-2)).exp()
-    above = powers.sum(dim=-2) + torch.expm1(-top)  # the sum with the true class's power, less one: exact when small
-    return top + above.log1p(), powers / (1 + above).unsqueeze(-2)
+    powers = (differences - top.unsqueeze(-2)).exp_()
+    # The true class's power is exp(-top); the sum is kept less one, so that log1p is exact for small losses.
+    above = powers.sum(dim=-2) + torch.expm1(-top)
+    return _Surprise(top + above.log1p(), powers, 1 + above)
