@@ -56,7 +56,8 @@ def make_tasks(n_tasks: int) -> tuple[torch.Tensor, torch.Tensor]:
     def normal(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-    classes, labels = normal(n_tasks, 1, N_CLASSES, N_FEATURES), torch.randint(N_CLASSES, (n_tasks, N_ROWS))
+    classes = normal(n_tasks, 1, N_CLASSES, N_FEATURES)
+    labels = torch.randint(N_CLASSES, (n_tasks, N_ROWS), generator=generator)
     order = torch.rand(n_tasks, N_SOURCES, generator=generator).argsort(dim=1)
     noise = torch.tensor(NOISE, dtype=torch.float64)[order][:, :, None, None]
     prototypes = classes + 0.7 * noise * normal(n_tasks, N_SOURCES, N_CLASSES, N_FEATURES)

@@ -10,7 +10,8 @@ import smatter.solve.pools
 from smatter.solve.frank_wolfe import FrankWolfe, uniform
 from smatter.solve.loop import run
 from smatter.solve.newton import Newton
-from smatter.solve.pools import LinearPool, LogPool, pad_tasks
+from smatter.solve.padding import pad_tasks
+from smatter.solve.pools import LinearPool, LogPool
 from smatter.solve.solution import Status
 
 torch.set_num_threads(1)

@@ -33,7 +33,7 @@ class Newton:
     """Second-order steps on weights (n_tasks, n_blocks, n_sources) of a `CurvedProblem`.
 
     Args:
-        tolerance: on the duality gap, which bounds the distance from the minimum.
+        tolerance: on the duality gap, which bounds the distance from the minimum; models are exact to about 1e-11.
         allowed: true for the sources that may carry weight, shaped as the weights; all by default.
     """
 

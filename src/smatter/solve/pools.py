@@ -10,7 +10,7 @@ rows say little, and where they say nothing the plain average is a good pool.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import NamedTuple, Self
 
@@ -27,36 +27,13 @@ FLOOR = -200.0
 """Least log-probability of the true class relative to the best source's. Lower ones would matter only where the best
 source has almost no weight, and there the Hessian would overflow."""
 
+SAFE = 300.0
+"""Differences below this can be exponentiated as they are, without the two passes that take their maximum off."""
+
 LARGE = torch.finfo(torch.float64).max / 4
 
 PIECE = 2**18
 """Numbers that are worked on at a time, few enough for a processor's cache: twice as fast as all at once."""
-
-
-class PaddedTasks(NamedTuple):
-    """Tasks of different sizes as one batch: the first three arguments of `LogPool.of` and `LinearPool.of`."""
-
-    scores: Tensor
-    labels: Tensor
-    row_weights: Tensor
-
-
-def pad_tasks(scores: Sequence[Tensor], labels: Sequence[Tensor]) -> PaddedTasks:
-    """Put tasks side by side: missing rows count zero times, missing classes score -inf.
-
-    Args:
-        scores: of each task, (n_sources, n_rows, n_classes); all tasks have the same sources.
-        labels: the true class of each row of each task, (n_rows,).
-    """
-    n_rows, n_classes = (max(task.shape[axis] for task in scores) for axis in (1, 2))
-    padded = torch.full((len(scores), len(scores[0]), n_rows, n_classes), -torch.inf, dtype=torch.float64)
-    row_weights = torch.zeros(len(scores), n_rows, dtype=torch.float64)
-    true = torch.zeros(len(scores), n_rows, dtype=torch.int64)
-    for index, (task, classes) in enumerate(zip(scores, labels, strict=True)):
-        padded[index, :, : task.shape[1], : task.shape[2]] = task
-        row_weights[index, : len(classes)] = 1
-        true[index, : len(classes)] = classes
-    return PaddedTasks(padded, true, row_weights)
 
 
 @dataclass(frozen=True)
@@ -254,8 +231,11 @@ def _differences(scores: Tensor, labels: Tensor, row_weights: Tensor) -> Tensor:
 
 def _surprise(differences: Tensor) -> _Surprise:
     """From scores of the wrong classes less that of the true one, (..., n_classes - 1, n_rows)."""
-    top = differences.amax(dim=-2).clamp(min=0)
-    powers = (differences - top.unsqueeze(-2)).exp_()
+    if bool(differences.amax() < SAFE):
+        top, powers = torch.zeros_like(differences[..., 0, :]), differences.exp()
+    else:
+        top = differences.amax(dim=-2).clamp(min=0)
+        powers = (differences - top.unsqueeze(-2)).exp_()
     # The true class's power is exp(-top); the sum is kept less one, so that log1p is exact for small losses.
     above = powers.sum(dim=-2) + torch.expm1(-top)
     return _Surprise(top + above.log1p(), powers, 1 + above)
