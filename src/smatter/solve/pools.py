@@ -232,10 +232,11 @@ def _differences(scores: Tensor, labels: Tensor, row_weights: Tensor) -> Tensor:
 def _surprise(differences: Tensor) -> _Surprise:
     """From scores of the wrong classes less that of the true one, (..., n_classes - 1, n_rows)."""
     if bool(differences.amax() < SAFE):
-        top, powers = torch.zeros_like(differences[..., 0, :]), differences.exp()
-    else:
-        top = differences.amax(dim=-2).clamp(min=0)
-        powers = (differences - top.unsqueeze(-2)).exp_()
-    # The true class's power is exp(-top); the sum is kept less one, so that log1p is exact for small losses.
+        powers = differences.exp()
+        above = powers.sum(dim=-2)
+        return _Surprise(above.log1p(), powers, 1 + above)
+    top = differences.amax(dim=-2).clamp(min=0)
+    powers = (differences - top.unsqueeze(-2)).exp_()
+    # With the true class's power, exp(-top), less one: so log1p is exact for small losses here too.
     above = powers.sum(dim=-2) + torch.expm1(-top)
     return _Surprise(top + above.log1p(), powers, 1 + above)
