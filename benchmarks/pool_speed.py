@@ -3,9 +3,9 @@
     python benchmarks/pool_speed.py [--quick]
 
 Every case gets the same scores and labels and reaches the same objective; the largest difference is in the result. Ours
-includes what it prepares from the scores. All run in one process on one thread, in a new order each round, and are timed
-by the processor's clock, which other processes disturb less than the wall's. Cases that are slow for each task are timed
-on the first tasks only, and their seconds are scaled to all of them.
+includes what it prepares from the scores. All run in one process on one thread, in a new order each round. They are
+timed by the processor's clock, which other processes disturb less than the wall's. Cases that are slow for each task
+are timed on the first tasks only, and their seconds are scaled to all of them.
 """
 
 import argparse
