@@ -90,9 +90,10 @@ def run(
         watch: sees the batch at the start and after every step.
     """
     begin = clock() if clock else 0.0
-    whole, state = problem, algorithm.start(problem, point)
+    state = algorithm.start(problem, point)
     n_tasks = point.shape[0]
-    final_point = state.point.clone()
+    # What is known of a task when it leaves the batch; to compute it once more would cost a gradient of all.
+    final_point, final_value, final_gap = state.point.clone(), state.value.clone(), state.gap.clone()
     ends = torch.full((n_tasks,), -1)
     steps = torch.full((n_tasks,), max_steps)
     active = torch.arange(n_tasks)
@@ -111,22 +112,21 @@ def run(
             ends[active[fresh]] = code[fresh]
             steps[active[fresh]] = index
             n_ended = int((ends[active] >= 0).sum())
-            if index == max_steps or n_ended == len(active):
-                final_point[active] = state.point
-                break
-            if CROWD * n_ended >= len(active):
-                final_point[active] = state.point
+            over = index == max_steps or n_ended == len(active)
+            if over or CROWD * n_ended >= len(active):
+                final_point[active], final_value[active], final_gap[active] = state.point, state.value, state.gap
+                if over:
+                    break
                 going = (ends[active] < 0).nonzero().flatten()
                 state, active, idle, problem = state.select(going), active[going], idle[going], problem.select(going)
         new = algorithm.step(problem, state, index)
         idle = torch.where(new.value < state.value, 0, idle + 1)
         state, index = new, index + 1
-    final = state if len(active) == n_tasks else algorithm.start(whole, final_point)
     return Solution(
-        point=final.point,
-        value=final.value,
-        gap=final.gap,
-        is_convex=whole.is_convex,
+        point=final_point,
+        value=final_value,
+        gap=final_gap,
+        is_convex=problem.is_convex,
         status=tuple(_ENDINGS[end] for end in ends.tolist()),
         steps=steps,
         gradient_evaluations=index + 1,

@@ -1,6 +1,6 @@
 """What a loss must offer to be minimised; the solver knows nothing else of it."""
 
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 from torch import Tensor
 
@@ -10,6 +10,14 @@ class Evaluation(NamedTuple):
 
     value: Tensor
     gradient: Tensor
+
+
+class Expansion(NamedTuple):
+    """A loss to second order at one point; the Hessian is (n_tasks, size, size) in the variable laid out flat."""
+
+    value: Tensor
+    gradient: Tensor
+    hessian: Tensor
 
 
 class Problem(Protocol):
@@ -46,3 +54,12 @@ class Problem(Protocol):
     def select(self, tasks: Tensor) -> Self:  # noqa: ARG002
         """The same problem for some of its tasks, by index."""
         return self
+
+
+@runtime_checkable
+class CurvedProblem(Problem, Protocol):
+    """A convex problem that knows its Hessian, for second-order steps."""
+
+    def expand(self, point: Tensor) -> Expansion:
+        """The loss of each task with its gradient and Hessian, which share most of their work."""
+        ...
