@@ -1,0 +1,164 @@
+"""Queries that help each other, on the readings of the validation tasks: the package's rule, and ways one would try.
+
+Every rule sees the labelled examples and some queries of a task: all of them, a draw in which the classes' numbers fall
+geometrically to a tenth, or ten at random. Settings were chosen on the first half of each list; the tables are of the
+other half. Gains are over the same networks without queries, in points of accuracy on the queries that were seen.
+"""
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from common import PLAIN_PROCESS, Rows, machine, show, stage, write_result
+
+os.environ |= PLAIN_PROCESS
+
+import torch
+from readings import KEPT, Reading, reading
+from torch import Tensor
+from transduction_peers import alone, counted, hard, k_means, laplacian, refined, sinkhorn, soft
+
+from smatter.scores.intervals import Interval, clustered_interval
+
+NAME = "transduction_study"
+KINDS, SHOTS = ("id", "ood", "mixed"), ("1", "2", "5", "noise")
+NETWORKS = {
+    "six sources": ("base", "latin", "alphabets", "syllables", "emoji", "symbols"),
+    "routed network": ("routed",),
+}
+"""Whose predictions are averaged, with equal weights."""
+
+OURS, ALONE = "counted, then refined", "without queries"
+RULES: dict[str, Callable[..., Tensor]] = {
+    ALONE: alone,
+    OURS: refined,
+    "soft k-means": partial(k_means, soft_labels=soft),
+    "soft k-means, full weight": partial(k_means, soft_labels=soft, query_weight=1.0),
+    "soft k-means, shares by EM": partial(k_means, soft_labels=counted),
+    "hard pseudo-labels": partial(k_means, soft_labels=hard),
+    "balanced by Sinkhorn": sinkhorn,
+    "neighbours (Laplacian)": laplacian,
+}
+DRAWS = {"all": 1, "10:1": 3, "ten": 5}
+"""Which queries a rule sees, and how many draws of them are averaged in a task."""
+
+LOSS = 5.0
+"""Points of accuracy; a task that loses as many counts as harmed."""
+
+
+def drawn(queries: str, truth: Tensor, generator: torch.Generator) -> Tensor:
+    """Places of the queries that are seen."""
+    if queries == "all":
+        return torch.arange(len(truth))
+    if queries == "ten":
+        return torch.randperm(len(truth), generator=generator)[:10]
+    n_classes, kept = int(truth.max()) + 1, []
+    for rank, label in enumerate(torch.randperm(n_classes, generator=generator).tolist()):
+        places = (truth == label).nonzero()[:, 0]
+        n_kept = max(1, round(len(places) * 0.1 ** (rank / (n_classes - 1))))
+        kept.append(places[torch.randperm(len(places), generator=generator)[:n_kept]])
+    return torch.cat(kept)
+
+
+def accuracies(task: Reading, names: Sequence[str], queries: str, seed: int) -> dict[str, float]:
+    """Of each rule in percent, mean over draws of the queries."""
+    support, asked = (torch.stack([each(name) for name in names]) for each in (task.support, task.queries))
+    labels, weights = task.labels[task.unchanged], torch.full((len(names),), 1 / len(names))
+    generator, found = torch.Generator().manual_seed(seed), dict.fromkeys(RULES, 0.0)
+    for _ in range(DRAWS[queries]):
+        places = drawn(queries, task.truth, generator)
+        for rule, logits in RULES.items():
+            said = logits(support, labels, asked[:, places], weights, task.n_classes).argmax(dim=1)
+            found[rule] += 100 * float((said == task.truth[places]).double().mean()) / DRAWS[queries]
+    return found
+
+
+def task_rows(path: Path, shots: str, index: int) -> Rows:
+    """Accuracies on one task, for each set of networks and each choice of queries."""
+    task = reading(path)
+    return [
+        {"networks": who, "queries": queries, "shots": shots, "index": index, "domain": task.domain}
+        | accuracies(task, names, queries, index)
+        for who, names in NETWORKS.items()
+        for queries in DRAWS
+    ]
+
+
+def gain(tasks: Rows, rule: str) -> Interval:
+    """Over the same networks without queries."""
+    return clustered_interval([each[rule] - each[ALONE] for each in tasks], [each["domain"] for each in tasks])
+
+
+def harmed(tasks: Rows, rule: str) -> float:
+    """Percentage of tasks that lose five points or more."""
+    return 100 * sum(each[ALONE] - each[rule] > LOSS - 1e-9 for each in tasks) / len(tasks)
+
+
+def summary(tasks: Rows) -> Rows:
+    """A row for each rule, set of networks and choice of queries."""
+    rows: Rows = []
+    for who in NETWORKS:
+        for queries in DRAWS:
+            mine = [each for each in tasks if (each["networks"], each["queries"]) == (who, queries)]
+            for rule in RULES:
+                interval = gain(mine, rule)
+                row = {
+                    "networks": who, "queries": queries, "rule": rule,
+                    "accuracy": sum(each[rule] for each in mine) / len(mine),
+                    "gain": interval.mean, "gain_low": interval.low, "gain_high": interval.high,
+                }  # fmt: skip
+                row |= {
+                    f"gain_{shots}": gain([each for each in mine if each["shots"] == shots], rule).mean
+                    for shots in SHOTS
+                }
+                rows.append(row | {"harmed": harmed(mine, rule)})
+    return rows
+
+
+def figures(rows: Rows) -> dict[str, float]:
+    """What the package's rule gains, and its interval."""
+    found: dict[str, float] = {}
+    for row in rows:
+        if row["rule"] != OURS:
+            continue
+        name = {"all": "transductive_gain", "10:1": "transductive_gain_10to1", "ten": "transductive_gain_ten_queries"}
+        label = name[row["queries"]] + {"six sources": "", "routed network": "_routed"}[row["networks"]]
+        found |= {label: row["gain"], f"{label}_low": row["gain_low"], f"{label}_high": row["gain_high"]}
+        if row["queries"] == "all":
+            found[label.replace("gain", "harmed")] = row["harmed"]
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--readings", type=Path, default=KEPT / "new", help="folder of the readings")
+    parser.add_argument("--tasks", type=int, default=60, help="tasks of each list; the second half is reported")
+    parser.add_argument("--quick", action="store_true", help="four tasks of each list")
+    options = parser.parse_args()
+    begin, n_tasks = time.perf_counter(), 4 if options.quick else options.tasks
+    torch.set_num_threads(1)
+    jobs = [
+        (options.readings / f"validation-{kind}-{shots}" / f"{index}.npz", shots, index)
+        for kind in KINDS
+        for shots in SHOTS
+        for index in range(n_tasks)
+    ]
+    if missing := [path for path, _, _ in jobs if not path.exists()]:
+        raise SystemExit(f"{len(missing)} of {len(jobs)} tasks were not read yet: see benchmarks/readings.py")
+    halves: dict[str, Rows] = {"chosen_on": [], "held_out": []}
+    with stage("tasks", len(jobs)) as advance:
+        for path, shots, index in jobs:
+            halves["chosen_on" if index < n_tasks // 2 else "held_out"] += task_rows(path, shots, index)
+            advance()
+    tables = {name: summary(tasks) for name, tasks in halves.items()}
+    for name, rows in tables.items():
+        show(name, rows)
+    seconds = time.perf_counter() - begin
+    print(write_result(NAME, figures(tables["held_out"]), tables, machine(("torch",), 1), seconds, options.quick))
+
+
+if __name__ == "__main__":
+    main()
