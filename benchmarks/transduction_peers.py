@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
-from smatter.backbones.heads import class_sums
-from smatter.backbones.transduction import Refined, Transduction, refined_prototypes
+from smatter.backbones.heads import class_sums, prototype_logits
+from smatter.backbones.transduction import Transduction, refined_prototypes
 
 N_STEPS, HALF = 3, 0.5
 """Steps and weight of queries of every k-means here."""
@@ -45,11 +45,27 @@ def k_means(
 ) -> Tensor:
     """Steps of k-means with the networks' common labels, whatever these are (Ren and others, 2018, are soft)."""
     sums = torch.stack([class_sums(rows, labels, n_classes) for rows in support])
-    unit, found = normalize(queries, dim=-1), Refined(sums, sums.new_full((n_classes,), 1 / n_classes))
+    unit, logits = normalize(queries, dim=-1), mean_logits(queries, sums, weights)
     for _ in range(N_STEPS):
-        pull = soft_labels(found.logits(queries, weights)).T @ unit
-        found = Refined(sums + query_weight * pull, found.shares)
-    return found.logits(queries, weights)
+        prototypes = sums + query_weight * soft_labels(logits).T @ unit
+        logits = mean_logits(queries, prototypes, weights)
+    return logits
+
+
+def mean_logits(rows: Tensor, prototypes: Tensor, weights: Tensor) -> Tensor:
+    """Scaled cosines, averaged over the networks."""
+    each = [weight * prototype_logits(*pair) for weight, *pair in zip(weights, rows, prototypes, strict=True)]
+    return torch.stack(each).sum(dim=0)
+
+
+def examples_alone(support: Tensor, labels: Tensor, queries: Tensor, weights: Tensor, n_classes: int) -> Tensor:
+    """What the package does to examples, whose labels may be wrong, without the queries."""
+    prototypes = torch.stack([class_sums(rows, labels, n_classes) for rows in support])
+    given = Transduction().trust * one_hot(labels, n_classes)
+    for _ in range(2 * N_STEPS):
+        soft_labels = (mean_logits(support, prototypes, weights) + given).softmax(dim=1)
+        prototypes = soft_labels.T @ normalize(support, dim=-1)
+    return mean_logits(queries, prototypes, weights)
 
 
 def soft(logits: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from smatter.backbones.heads import class_sums, prototype_logits
 from smatter.backbones.transduction import Refined, Transduction, refined_prototypes
@@ -33,57 +34,62 @@ def refine(support: Tensor, queries: Tensor, settings: Transduction | None = Non
     return refined_prototypes(support, LABELS, queries, WEIGHTS, N_CLASSES, settings)
 
 
-def by_loops(support: Tensor, queries: Tensor, settings: Transduction) -> tuple[np.ndarray, np.ndarray]:
-    """The definition, number by number."""
+def by_loops(support: Tensor, queries: Tensor, settings: Transduction) -> tuple[np.ndarray, list[float], list[float]]:
+    """The definition, number by number: prototypes, biases, shares."""
     rows = [[np.array(x) / math.sqrt(sum(v * v for v in x)) for x in member] for member in support.tolist()]
     asked = [[np.array(x) / math.sqrt(sum(v * v for v in x)) for x in member] for member in queries.tolist()]
     n_queries = len(asked[0])
-    shares = [1 / N_CLASSES] * N_CLASSES
+    found = [
+        [sum(row for row, label in zip(rows[r], LABELS.tolist(), strict=True) if label == c) for c in range(N_CLASSES)]
+        for r in range(N_MEMBERS)
+    ]
 
-    def prototypes(soft: list[list[float]], weight: float) -> list[list[np.ndarray]]:
-        found = []
-        for member in range(N_MEMBERS):
-            found.append([])
-            for c in range(N_CLASSES):
-                total = sum(row for row, label in zip(rows[member], LABELS.tolist(), strict=True) if label == c)
-                for i in range(n_queries):
-                    total = total + weight * soft[i][c] * asked[member][i]
-                found[-1].append(total)
-        return found
+    def probabilities(features: list[list[np.ndarray]], place: int, extra: list[float]) -> list[float]:
+        odds = []
+        for c in range(N_CLASSES):
+            score = extra[c]
+            for r, weight in enumerate(WEIGHTS.tolist()):
+                x, p = features[r][place], found[r][c]
+                score += 10.0 * weight * sum(x * p) / math.sqrt(sum(p * p))
+            odds.append(math.exp(score))
+        return [each / sum(odds) for each in odds]
 
-    def soft_labels(found: list[list[np.ndarray]]) -> list[list[float]]:
-        soft = []
-        for i in range(n_queries):
-            odds = []
-            for c in range(N_CLASSES):
-                score = 0.0
-                for member, weight in enumerate(WEIGHTS.tolist()):
-                    p = found[member][c]
-                    score += weight * 10.0 * float(asked[member][i] @ p) / math.sqrt(float(p @ p))
-                odds.append(shares[c] * math.exp(score))
-            soft.append([each / sum(odds) for each in odds])
-        return soft
+    def moved(bias: list[float], query_weight: float) -> list[list[np.ndarray]]:
+        sums = [[np.zeros(N_FEATURES) for _ in range(N_CLASSES)] for _ in range(N_MEMBERS)]
+        for features, count, weight in ((rows, len(LABELS), 1.0), (asked, n_queries, query_weight)):
+            for place in range(count):
+                extra = bias
+                if features is rows:
+                    extra = [settings.trust if c == int(LABELS[place]) else 0.0 for c in range(N_CLASSES)]
+                soft = probabilities(features, place, extra)
+                for r in range(N_MEMBERS):
+                    for c in range(N_CLASSES):
+                        sums[r][c] = sums[r][c] + weight * soft[c] * features[r][place]
+        return sums
 
-    current = prototypes([[0.0] * N_CLASSES] * n_queries, 0.0)
+    none = [0.0] * N_CLASSES
     for _ in range(settings.n_steps):
-        current = prototypes(soft_labels(current), 1.0)
-    soft = soft_labels(current)
-    for c in range(N_CLASSES):
-        mass = sum(each[c] for each in soft)
-        shares[c] = (settings.share_count + mass) / (settings.share_count * N_CLASSES + n_queries)
+        found = moved(none, 1.0)
+    soft = [probabilities(asked, place, none) for place in range(n_queries)]
+    counts, expected = [sum(each[c] for each in soft) for c in range(N_CLASSES)], n_queries / N_CLASSES
+    unevenness = sum((count - expected) ** 2 / expected for count in counts) / (N_CLASSES - 1)
+    shares = [(1 + count) / (N_CLASSES + n_queries) for count in counts]
+    believed = (unevenness - settings.even) / (unevenness + settings.even)
+    bias = [believed * math.log(N_CLASSES * share) for share in shares]
     for _ in range(settings.n_steps):
-        current = prototypes(soft_labels(current), settings.query_weight)
-    return np.array(current), np.array(shares)
+        found = moved(bias, settings.query_weight)
+    return np.array(found), bias, shares
 
 
-@pytest.mark.parametrize("settings", [Transduction(), Transduction(n_steps=1, query_weight=0.2, share_count=4.0)])
+@pytest.mark.parametrize("settings", [Transduction(), Transduction(n_steps=1, query_weight=0.2, even=2.0, trust=1.0)])
 @pytest.mark.parametrize("n_queries", [1, 15])
 def test_prototypes_and_shares_are_what_loops_compute(settings: Transduction, n_queries: int) -> None:
     support, queries = make(n_queries)
     found = refine(support, queries, settings)
-    prototypes, shares = by_loops(support, queries, settings)
-    np.testing.assert_allclose(found.prototypes.numpy(), prototypes, rtol=1e-10)
-    np.testing.assert_allclose(found.shares.numpy(), shares, rtol=1e-10)
+    prototypes, bias, shares = by_loops(support, queries, settings)
+    np.testing.assert_allclose(found.prototypes.numpy(), prototypes, rtol=1e-9)
+    np.testing.assert_allclose(found.bias.numpy(), bias, rtol=1e-9)
+    np.testing.assert_allclose(found.shares.numpy(), shares, rtol=1e-9)
     assert float(found.shares.sum()) == pytest.approx(1)
 
 
@@ -91,7 +97,7 @@ def test_no_queries_and_no_steps_change_no_bit() -> None:
     support, queries = make()
     plain = torch.stack([class_sums(rows, LABELS, N_CLASSES) for rows in support])
     for found in (refine(support, queries[:, :0]), refine(support, queries, Transduction(n_steps=0))):
-        assert torch.equal(found.prototypes, plain)
+        assert torch.equal(found.prototypes, plain) and not found.bias.any()
         assert torch.equal(found.shares, torch.full((N_CLASSES,), 1 / N_CLASSES, dtype=torch.float64))
 
 
@@ -99,7 +105,8 @@ def test_scores_are_the_average_of_those_of_each_network() -> None:
     support, queries = make()
     found = refine(support, queries)
     each = [prototype_logits(rows, prototypes) for rows, prototypes in zip(queries, found.prototypes, strict=True)]
-    torch.testing.assert_close(found.logits(queries, WEIGHTS), torch.tensordot(WEIGHTS, torch.stack(each), 1))
+    expected = torch.tensordot(WEIGHTS, torch.stack(each), 1) + found.bias
+    torch.testing.assert_close(found.logits(queries, WEIGHTS), expected)
 
 
 def test_order_of_queries_examples_classes_and_networks_does_not_matter() -> None:
@@ -115,6 +122,7 @@ def test_order_of_queries_examples_classes_and_networks_does_not_matter() -> Non
     turned = refined_prototypes(support, names[LABELS], queries, WEIGHTS, N_CLASSES)
     torch.testing.assert_close(turned.prototypes[:, names], found.prototypes)
     torch.testing.assert_close(turned.shares[names], found.shares)
+    torch.testing.assert_close(turned.bias[names], found.bias)
     members = torch.tensor([1, 2, 0])
     turned = refined_prototypes(support[members], LABELS, queries[members], WEIGHTS[members], N_CLASSES)
     torch.testing.assert_close(turned.prototypes, found.prototypes[members])
@@ -154,6 +162,32 @@ def test_a_class_without_queries_keeps_its_place_and_has_the_least_share() -> No
     assert int(prototype_logits(centres[3:], found.prototypes[0]).argmax()) == 3
 
 
+def test_counts_are_evened_out_where_they_are_nearly_even_and_believed_elsewhere() -> None:
+    centres, one = torch.eye(N_CLASSES, N_FEATURES)[None], torch.ones(1)
+
+    def asked(counts: list[int]) -> Refined:
+        queries = centres[:, torch.arange(N_CLASSES).repeat_interleave(torch.tensor(counts))]
+        return refined_prototypes(centres, torch.arange(N_CLASSES), queries, one, N_CLASSES)
+
+    nearly, clearly = asked([11, 10, 10, 9]), asked([20, 10, 5, 2])
+    assert nearly.bias[0] < 0 < nearly.bias[3]
+    assert clearly.bias[0] > 0 > clearly.bias[3]
+    assert all(found.shares[0] > found.shares[1] > found.shares[3] for found in (nearly, clearly))
+
+
+def test_an_example_with_the_label_of_another_class_hardly_counts_for_it() -> None:
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.eye(3, N_FEATURES)
+    truth, labels = torch.arange(3).repeat_interleave(5), torch.arange(3).repeat_interleave(5)
+    labels[0] = 1
+    support = (centres[truth] + 0.1 * torch.randn(15, N_FEATURES, generator=generator))[None]
+    queries = (centres[truth] + 0.1 * torch.randn(15, N_FEATURES, generator=generator))[None]
+    found = refined_prototypes(support, labels, queries, torch.ones(1), 3)
+    trusting = refined_prototypes(support, labels, queries, torch.ones(1), 3, Transduction(trust=100.0))
+    strays = [float(normalize(each.prototypes[0, 1], dim=0)[0]) for each in (found, trusting)]
+    assert strays[0] < strays[1] / 2
+
+
 def test_queries_correct_an_example_that_is_no_good_one() -> None:
     """The only example of a class stands apart from its queries; the other classes' queries do not follow them."""
     generator = torch.Generator().manual_seed(0)
@@ -180,8 +214,8 @@ def test_rows_that_are_all_alike_or_nought_give_numbers(dtype: torch.dtype) -> N
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"n_steps": -1}, {"query_weight": 1.5}, {"query_weight": math.nan}, {"share_count": 0.0}]
+    "wrong", [{"n_steps": -1}, {"query_weight": -0.5}, {"query_weight": math.nan}, {"even": 0.0}, {"trust": math.inf}]
 )
 def test_settings_that_mean_nothing_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(InvalidSettings, match="give steps from zero"):
+    with pytest.raises(InvalidSettings, match="give finite numbers"):
         Transduction(**wrong)  # type: ignore[arg-type]
