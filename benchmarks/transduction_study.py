@@ -1,8 +1,9 @@
 """Queries that help each other, on the readings of the validation tasks: the package's rule, and ways one would try.
 
 Every rule sees the labelled examples and some queries of a task: all of them, a draw in which the classes' numbers fall
-geometrically to a tenth, or ten at random. Settings were chosen on the first half of each list; the tables are of the
-other half, which readings.py has read before. Gains are over the same networks without queries, in points of accuracy on the queries that were seen.
+geometrically to a tenth, or ten at random. Settings were chosen on the first half of each list, and the tables are of
+the other; readings.py has read both before. Gains are over the same networks without queries, in points of accuracy on
+the queries that were seen.
 """
 
 import argparse
