@@ -98,9 +98,14 @@ def task_rows(path: Path, shots: str, index: int) -> Rows:
     ]
 
 
-def gain(tasks: Rows, rule: str) -> Interval:
-    """Over the same networks without queries."""
-    return clustered_interval([each[rule] - each[ALONE] for each in tasks], [each["domain"] for each in tasks])
+def chosen(tasks: Rows, who: str, queries: str) -> Rows:
+    """Those of a set of networks and a choice of queries."""
+    return [each for each in tasks if (each["networks"], each["queries"]) == (who, queries)]
+
+
+def gain(tasks: Rows, rule: str, other: str = ALONE) -> Interval:
+    """What a rule is above another on the same tasks."""
+    return clustered_interval([each[rule] - each[other] for each in tasks], [each["domain"] for each in tasks])
 
 
 def harmed(tasks: Rows, rule: str) -> float:
@@ -113,7 +118,7 @@ def summary(tasks: Rows) -> Rows:
     rows: Rows = []
     for who in NETWORKS:
         for queries in DRAWS:
-            mine = [each for each in tasks if (each["networks"], each["queries"]) == (who, queries)]
+            mine = chosen(tasks, who, queries)
             for rule in RULES:
                 interval = gain(mine, rule)
                 row = {
@@ -126,6 +131,19 @@ def summary(tasks: Rows) -> Rows:
                     for shots in SHOTS
                 }
                 rows.append(row | {"harmed": harmed(mine, rule)})
+    return rows
+
+
+def differences(tasks: Rows) -> Rows:
+    """What the package's rule is above the others, task by task."""
+    rows: Rows = []
+    for who in NETWORKS:
+        for rule in [rule for rule in RULES if rule not in (OURS, ALONE)]:
+            row: dict[str, object] = {"networks": who, "rule": rule}
+            for queries in DRAWS:
+                above = gain(chosen(tasks, who, queries), OURS, rule)
+                row |= {queries: above.mean, f"{queries}_low": above.low, f"{queries}_high": above.high}
+            rows.append(row)
     return rows
 
 
@@ -159,10 +177,12 @@ def main() -> None:
     if missing := [path for path, _, _ in jobs if not path.exists()]:
         raise SystemExit(f"{len(missing)} of {len(jobs)} tasks were not read yet: see benchmarks/readings.py")
     found = shared_out("tasks", task_rows, jobs, 8, keep=not options.quick)
-    rows = summary([row for _, mine in found for row in mine])
+    tasks = [row for _, mine in found for row in mine]
+    rows, above = summary(tasks), differences(tasks)
     show("held-out half", rows)
+    show(f"{OURS}, above others", above)
     seconds = time.perf_counter() - begin
-    tables = {"kinds": options.kinds, "tasks": len(jobs), "rules": rows}
+    tables = {"kinds": options.kinds, "tasks": len(jobs), "rules": rows, "differences": above}
     print(write_result(NAME, figures(rows), tables, machine(("torch",), 1), seconds, options.quick))
 
 
