@@ -34,7 +34,7 @@ def check_passes(live: LiveMixture, settings: MixSettings) -> None:
 
 
 def as_members(
-    live: LiveMixture, settings: MixSettings, weights: Tensor, mixed: Mixture
+    live: LiveMixture, settings: MixSettings, weights: Tensor, mixed: Mixture | None = None
 ) -> tuple[Mixture, tuple[Member, ...]]:
     """The task's own network and its members.
 
@@ -42,25 +42,28 @@ def as_members(
         live: the library's network.
         settings: what is averaged, in how many passes.
         weights: of the sources' predictions, (n_sources,).
-        mixed: weights of the mixed network.
+        mixed: weights of the mixed network; not needed for predictions without a branch.
     """
     names = live.library.names
     tail = () if settings.branch is None else tail_modules(live.shares, settings.branch)
     n_networks = _n_networks(live, settings, tail)
     n_sources = min(len(names), n_networks - 1 if settings.mix == "both" else n_networks)
     if settings.mix == "weights" or n_sources < 1:
+        assert mixed is not None
         return mixed, ()
     kept = sorted(range(len(names)), key=lambda number: (-float(weights[number]), names[number]))[:n_sources]
     kept = [number for number in kept if float(weights[number]) >= FAINT] or kept[:1]
     total = sum(float(weights[number]) for number in kept)
     shares = {names[number]: float(weights[number]) / total for number in kept}
     if settings.mix == "both":
+        assert mixed is not None
         shares = {name: share * len(kept) / (len(kept) + 1) for name, share in shares.items()}
         return mixed, _members(shares, tail)
     first = next(iter(shares))
     del shares[first]
     own = Mixture.of({first: 1.0})
     if tail:
+        assert mixed is not None
         own = branched(mixed, live.library.partition.modules, frozenset(tail), own)
     return own, _members(shares, tail)
 

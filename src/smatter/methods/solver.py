@@ -1,6 +1,7 @@
-"""The solver: weights by Frank-Wolfe from those of evidence, then a sparse residual if asked for (the papers' oracle).
+"""The solver: weights by Frank-Wolfe from a good start, then a sparse residual if asked for (the papers' oracle).
 
-It sees the examples alone, so it is optimal for these at best (multi-source paper, sections 4 and 5).
+It sees the examples alone, so it is optimal for these at best (multi-source paper, sections 4 and 5). Weights of
+predictions are a convex problem of the scores that the sources give, solved to the end by Newton's method.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Literal
 
 from smatter.errors import InvalidSettings
 from smatter.methods import Fit, Trace, method
-from smatter.records import part
-from smatter.settings import check_at_least, check_choices, check_limits, check_steps, check_temperature
+from smatter.methods._members import as_members, check_passes
+from smatter.records import part, silent
+from smatter.settings import MixSettings, check_at_least, check_choices, check_limits, check_steps, check_temperature
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,22 +24,24 @@ if TYPE_CHECKING:
     from smatter.live.problems import MixtureLoss, ResidualLoss
     from smatter.live.task import Task
     from smatter.records import Progress
+    from smatter.route.evidence import Evidence
+    from smatter.route.pooling import Pooled
     from smatter.solve.loop import State
 
 Start = Literal["evidence", "uniform"]
 
 
 @dataclass(frozen=True)
-class SolverSettings:
+class SolverSettings(MixSettings):
     """What the solver does.
 
     Args:
-        start: where the weights begin: at those of evidence, or at equal ones.
+        start: what the weights are pulled to: those of evidence, or equal ones. They begin there, at equal ones or at
+            the best single source, wherever the loss is least.
         temperature: of evidence, in standard errors; by default 1 for up to four sources, and less for more.
         per_module: weights for each module instead of one for all.
         max_sources: the most sources with weight: those that explain best; all by default.
-        pull: towards where the weights begin, in examples: 1 weighs as much as one example more, 0 trusts the given
-            ones alone.
+        pull: towards these, in examples: 1 weighs as much as one example more, 0 trusts the given ones alone.
         n_steps: Frank-Wolfe steps, each one backward pass and a few forward passes.
         n_elements: corrected elements of a residual; none by default.
         n_modules: modules of a residual that corrects whole modules; none by default.
@@ -59,7 +63,10 @@ class SolverSettings:
     residual_tolerance: float = 1e-4
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_temperature(self.temperature)
+        if self.mix != "weights" and (self.has_residual or self.per_module):
+            raise InvalidSettings("residuals and weights per module are of one mixed network: say --mix weights")
         check_choices(self, start=Start)
         if self.n_elements is not None and self.n_modules is not None:
             raise InvalidSettings("a residual has a limit on elements or on modules, not both: drop one")
@@ -82,6 +89,12 @@ def solver(live: LiveMixture, task: Task, settings: SolverSettings, progress: Pr
     from smatter.live.problems import MixtureLoss, ResidualLoss
     from smatter.route.evidence import gather_evidence
 
+    check_passes(live, settings)
+    if settings.mix == "predictions" and settings.branch is None:  # no mixed network is needed
+        pooled = _pooled(live, task, settings, progress)
+        best, members = as_members(live, settings, pooled.weights)
+        trace = Trace(endings=(f"predictions: {pooled.solution.advice}",))
+        return Fit(best, members=members, evidence=pooled.evidence, notes=task.notes, trace=trace)
     names = live.library.names
     n_steps = settings.n_steps + (settings.n_residual_steps if settings.has_residual else 0)
     n_parts = len(names) + n_steps
@@ -95,7 +108,7 @@ def solver(live: LiveMixture, task: Task, settings: SolverSettings, progress: Pr
     steps = Steps(part(progress, 1 / n_parts))
     solution = descend_weights(
         problem,
-        center.expand(problem.n_blocks, -1),
+        _start(problem, center, evidence, allowed),
         settings.n_steps,
         steps=steps,
         allowed=allowed,
@@ -105,13 +118,42 @@ def solver(live: LiveMixture, task: Task, settings: SolverSettings, progress: Pr
     if settings.has_residual:
         vector, ending = _corrected(ResidualLoss(live, task.objective, mixture), settings, steps)
         endings.append(f"residual: {ending}")
+    members = ()
+    if settings.mix != "weights":
+        pooled = _pooled(live, task, settings)
+        mixture, members = as_members(live, settings, pooled.weights, mixture)
+        endings.append(f"predictions: {pooled.solution.advice}")
     return Fit(
         mixture,
+        members=members,
         residual=None if vector is None else live.numbering.compact(vector),
         evidence=evidence,
         notes=task.notes,
         trace=Trace(tuple(steps.losses), tuple(steps.path), tuple(endings)),
     )
+
+
+def _pooled(live: LiveMixture, task: Task, settings: SolverSettings, progress: Progress = silent) -> Pooled:
+    """Weights of the sources' predictions."""
+    from smatter.route.pooling import solve_pool
+
+    return solve_pool(
+        live,
+        task,
+        settings.pull,
+        temperature=settings.temperature,
+        max_sources=settings.max_sources,
+        progress=progress,
+    )
+
+
+def _start(problem: MixtureLoss, center: Tensor, evidence: Evidence, allowed: Tensor) -> Tensor:
+    """The best of what the weights are pulled to, equal ones and the best single source, (n_blocks, n_sources)."""
+    import torch
+
+    single = torch.tensor([name == evidence.best for name in evidence.sources]).to(center)
+    points = [each.expand(1, problem.n_blocks, -1) for each in (center, allowed / allowed.sum(), single)]
+    return min(points, key=lambda point: float(problem.value(point.to(center))))[0].to(center)
 
 
 def _mixture(live: LiveMixture, problem: MixtureLoss, point: Tensor) -> Mixture:
