@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
+import torch
 from pydantic import ValidationError
 from torch import Tensor
 
@@ -29,6 +30,7 @@ from smatter.live.model import TaskModel
 from smatter.live.objectives import LeaveOneOut
 from smatter.live.predictions import Predictions
 from smatter.live.task import Task
+from smatter.live.transduce import Learnt, features_of, learn
 from smatter.methods import Fit
 from smatter.records import Progress, silent
 from smatter.route.store import TrainedRouter, read_router
@@ -44,6 +46,7 @@ def adapt(
     *,
     router: TrainedRouter | str | Path | None = None,
     head: HeadName = "prototype",
+    queries: Sequence[Any] | Tensor | None = None,
     cache: str | Path | None = None,
     progress: Progress = silent,
 ) -> Adapted:
@@ -56,12 +59,15 @@ def adapt(
         settings: of the method; its defaults without.
         router: a trained router or its folder, for methods that ask one.
         head: how classes are told apart; weights are found with prototypes whatever it is.
+        queries: inputs without labels, to be named later; prototypes are moved by them.
         cache: a folder where results are kept, and found again for the same task; not private ones, nor those of a
             router that is not on disk.
         progress: told shares of the work.
     """
     if head not in get_args(HeadName):
         raise InvalidSettings(f"unknown head {head!r}: use {', '.join(get_args(HeadName))}")
+    if queries is not None and (head != "prototype" or not len(queries)):
+        raise InvalidSettings("queries move prototypes: give at least one input, and no other head")
     if cache is not None and Path(cache).is_file():
         raise InvalidSettings(f"{cache} is a file, and results are kept in a folder: give another name as the cache")
     name = method or ("evidence" if router is None else "router")
@@ -87,7 +93,12 @@ def adapt(
         fit = way(live, task, settings, progress)
         if known:
             known.put(fit)
-    return Adapted(live, task, fit, head=head, class_names=support.class_names, origin=origin)
+    if queries is not None and fit.is_private:
+        raise InvalidSettings("private weights have no prototypes that queries could move: leave the queries out")
+    adapted = Adapted(live, task, fit, head=head, class_names=support.class_names, origin=origin)
+    if queries is not None:
+        adapted.learn_from(queries)
+    return adapted
 
 
 def refit(
@@ -179,6 +190,16 @@ class Adapted:
                 bare = replace(bare, notes=Notes(origin=origin.model_copy(update=facts)))
         self._model = TaskModel(live, replace(bare, head=told, members=members))
         self.recipe = bare if fit.is_private else self._model.recipe
+        self.learnt: Learnt | None = None
+
+    def learn_from(self, queries: Sequence[Any] | Tensor) -> None:
+        """Let inputs without labels move the prototypes, from where the examples put them."""
+        objective = self._task.objective
+        assert isinstance(objective, LeaveOneOut)
+        examples = torch.stack([read[objective.unchanged] for read in self._reads])
+        self.learnt = learn(self._model, features_of(self._model, queries), examples, objective.classes)
+        self._model = self.learnt.model
+        self.recipe = self._model.recipe
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -301,6 +322,7 @@ class Adapted:
                 for member in fit.members
             ],
             "own_weight": self._weights[0],
+            "queries": self.learnt and self.learnt.to_dict(),
             "query_passes": self._model.n_passes,
             "resident_bytes": self._model.n_bytes,
             "passes": None if fit.is_private else asdict(fit.passes),
@@ -325,7 +347,8 @@ def _heads(task: Task, reads: Sequence[Tensor], kind: HeadName, rows: Mapping[st
     """A head for each network of a task."""
     fitted = (task.objective.fit_head(read, HEADS[kind]) for read in reads)
     lengths = (float(read.norm(dim=-1).mean()) for read in reads)
-    return [head.record(kind, rows, length) for head, length in zip(fitted, lengths, strict=True)]
+    sizes = tuple(torch.bincount(task.objective.classes).tolist())
+    return [replace(head.record(kind, rows, length), sizes=sizes) for head, length in zip(fitted, lengths, strict=True)]
 
 
 def own_classifier(live: LiveMixture, class_names: Sequence[str]) -> Classifier:

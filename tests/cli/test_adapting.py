@@ -181,3 +181,27 @@ def test_what_cannot_be_averaged_is_one_line(place: Path, capsys, wrong: list[st
     assert main(["adapt", str(place / "shelf"), str(place / "shots"), *wrong]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and ": " in error
+
+
+def test_inputs_without_labels_help(place: Path, capsys, tmp_path: Path) -> None:
+    recipe = tmp_path / "task.safetensors"
+    given = [place / "shelf", place / "shots", "--queries", place / "shots"]
+    told = run(capsys, "adapt", *given, "-o", recipe)
+    assert told["queries"]["n"] == 6 and set(told["queries"]["shares"]) == {"cats", "dogs"}
+    assert main(["adapt", *map(str, given)]) == 0
+    assert "prototypes were moved by 6 inputs" in capsys.readouterr().out
+    (tmp_path / "some").mkdir()
+    (tmp_path / "some" / "broken.png").write_bytes(b"no picture")
+    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(tmp_path / "some" / "black.png")
+    assert (
+        main(["predict", str(recipe), str(tmp_path / "some"), "--library", str(place / "shelf"), "--transductive"]) == 1
+    )
+    captured = capsys.readouterr()
+    assert captured.out.count("\n") == 3 and "moved by 1 inputs" in captured.err
+
+
+@pytest.mark.parametrize("what", ["nowhere", "empty"])
+def test_queries_that_are_not_there_are_one_line(place: Path, capsys, tmp_path: Path, what: str) -> None:
+    (tmp_path / "empty").mkdir()
+    assert main(["adapt", str(place / "shelf"), str(place / "shots"), "--queries", str(tmp_path / what)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

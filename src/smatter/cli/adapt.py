@@ -7,7 +7,18 @@ import typer
 
 from smatter import methods
 from smatter.backbones.gate import quiet_transformers
-from smatter.cli.output import Json, check_new_file, check_page, human_size, pairs, print_table, progress_bar, say, show
+from smatter.cli.output import (
+    Json,
+    check_new_file,
+    check_page,
+    human_size,
+    pairs,
+    print_table,
+    progress_bar,
+    say,
+    show,
+    warn,
+)
 from smatter.cli.refit import recipe_to_refit, share_out, tell_loss, what_is_lost
 from smatter.errors import InvalidSettings, NotFound
 from smatter.settings import MAX_STEPS
@@ -83,6 +94,12 @@ Renormalise = Annotated[
 SelfContained = Annotated[
     bool, typer.Option("--self-contained", help="Expand experts in the recipe: larger, and it needs no router.")
 ]
+Queries = Annotated[
+    Path | None,
+    typer.Option(
+        "--queries", metavar="INPUTS", help="Inputs without labels, to be named later: prototypes learn from them."
+    ),
+]
 CacheFolder = Annotated[
     Path | None, typer.Option(metavar="FOLDER", help="Keep the result there, and find it again for the same task.")
 ]
@@ -114,6 +131,7 @@ def adapt(
     passes: PassesOption = None,
     branch: BranchOption = None,
     head: Head = None,
+    queries: Queries = None,
     cache: CacheFolder = None,
     refit: Refit = None,
     renormalise: Renormalise = False,
@@ -126,7 +144,7 @@ def adapt(
     """Weigh the sources for a few labelled examples: by a trained router, by evidence, or by any other method."""
     old = recipe_to_refit(refit, support, renormalise)
     if old is not None and renormalise:
-        if any((method, router, told, mix, passes, branch, head, cache, self_contained, diagnostics, report)):
+        if any((method, router, told, mix, passes, branch, head, queries, cache, self_contained, diagnostics, report)):
             raise InvalidSettings("--renormalise changes the weights alone: leave out all options but -o and --replace")
         share_out(folder, old, output, replace, as_json)
         return
@@ -135,7 +153,8 @@ def adapt(
     name, settings = _way(method, _settings(told, options), router, old)
     _check_places(name, output, report, replace)
     kind = head or (old.head.kind if old and old.head else "prototype")
-    adapted = _adapted(folder, support, name, settings, router=router, head=kind, cache=cache)
+    unlabelled = None if queries is None else _unlabelled(queries)
+    adapted = _adapted(folder, support, name, settings, router=router, head=kind, cache=cache, queries=unlabelled)
     more = {"router": router and str(router)} | ({"refit": what_is_lost(adapted, old)} if old else {})
     _finish(
         folder, adapted, output, report=report, diagnostics=diagnostics, as_json=as_json,
@@ -230,6 +249,18 @@ def _check_places(method: str, output: Path | None, report: Path | None, replace
             raise InvalidSettings("a page tells more than private weights may: leave out --report")
 
 
+def _unlabelled(path: Path) -> list[Any]:
+    """Inputs that can be read; the others are told and left out."""
+    from smatter.tasks.inputs import MAX_QUERIES, count_inputs, read_inputs
+
+    if (n_inputs := count_inputs(path)) > MAX_QUERIES:
+        raise InvalidSettings(f"{path} holds {n_inputs} inputs: give at most {MAX_QUERIES} as queries")
+    found = list(read_inputs(path))
+    if unreadable := [each.error for each in found if each.error]:
+        warn(f"{len(unreadable)} of the queries cannot be read and are left out: {unreadable[0]}")
+    return [each.value for each in found if not each.error]
+
+
 def _adapted(folder: Path, support: Path, method: str, settings: Any, **options: Any) -> "Adapted":
     """Check what is cheap first, then work."""
     from smatter.library.library import open_library
@@ -296,6 +327,8 @@ def _tell(data: dict[str, Any], folder: Path, found: "Diagnostics | None") -> No
         say(f"loss of the mixture {data['loss']:.4f}, of {best} alone {losses[best]:.4f}")
     for line in (*data["advice"], *data["notes"]):
         say(line)
+    if data["queries"]:
+        say(data["queries"]["told"])
     if data["members"]:
         size = human_size(data["resident_bytes"])
         say(

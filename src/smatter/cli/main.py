@@ -14,8 +14,8 @@ import typer
 
 from smatter import __version__
 from smatter.cli import adapt, compose, demo, library, predict, profile, suite, train
+from smatter.cli.output import warn
 from smatter.errors import SmatterError
-from smatter.records import printable
 
 app = typer.Typer(
     name="smatter",
@@ -121,5 +121,5 @@ def _run(words: list[str]) -> Any:
 
 
 def _complain(message: str, code: int) -> int:
-    print(f"smatter: {printable(' '.join(message.split()))}", file=sys.stderr)
+    warn(message)
     return code

@@ -32,6 +32,11 @@ def say(*lines: str) -> None:
         print(printable(line))
 
 
+def warn(line: str) -> None:
+    """Tell a person something that is no part of the result."""
+    print(f"smatter: {printable(' '.join(line.split()))}", file=sys.stderr)
+
+
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a plain table, numbers to the right."""
     columns, *rows = [[printable(cell) for cell in row] for row in (columns, *rows)]

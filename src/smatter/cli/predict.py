@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from smatter.backbones.gate import quiet_transformers
-from smatter.cli.output import progress_bar, say, show
+from smatter.cli.output import progress_bar, say, show, warn
 from smatter.errors import InvalidSupport
 from smatter.records import Progress, printable, silent
 
@@ -46,6 +46,9 @@ Output = Annotated[
     Path | None,
     typer.Option("-o", "--output", metavar="FILE", help="Write predictions to this new file instead of printing them."),
 ]
+Transductive = Annotated[
+    bool, typer.Option("--transductive", help="Let the inputs help each other: all are read before any is named.")
+]
 Lines = Annotated[bool, typer.Option("--json", help="A JSON object per input instead of CSV.")]
 
 
@@ -56,6 +59,7 @@ def predict_inputs(
     router: Router = None,
     top: Top = None,
     output: Output = None,
+    transductive: Transductive = False,
     as_json: Lines = False,
 ) -> int:
     """Name the class of each picture or text; exit code 1 if some cannot be read."""
@@ -77,9 +81,10 @@ def predict_inputs(
         if stdout.isatty():  # files and pipes get names and texts as they are
             exact, line = line, lambda answer: printable(exact(answer).removesuffix("\n")) + "\n"
         with _bar(None if stdout.isatty() else total) as progress:
-            return int(_write(model, given, stdout, header, line, progress=progress)[1] > 0)
+            answers = _answers(model, given, transductive)
+            return int(_write(answers, stdout, header, line, progress)[1] > 0)
     with new_text(output) as file, _bar(total) as progress:
-        n_rows, n_unreadable = _write(model, given, file, header, line, progress=progress)
+        n_rows, n_unreadable = _write(_answers(model, given, transductive), file, header, line, progress)
     data = {"output": str(output), "rows": n_rows, "unreadable": n_unreadable}
     show(data, as_json, lambda: say(f"wrote {output}: {n_rows} rows, {n_unreadable} unreadable"))
     return int(n_unreadable > 0)
@@ -138,24 +143,35 @@ def _bar(total: int | None) -> Iterator[Progress]:
         yield progress
 
 
+def _answers(model: "TaskModel", given: "Iterator[Input]", transductive: bool) -> "Iterator[tuple[Answer, ...]]":
+    """Answers chunk by chunk, or all at once where inputs help each other."""
+    from smatter.live.stream import predict_stream
+
+    if not transductive:
+        yield from predict_stream(model, given)
+        return
+    from smatter.live.transduce import predict_together
+
+    answers, learnt = predict_together(model, given)
+    warn(str(learnt))
+    yield answers
+
+
 def _write(
-    model: "TaskModel",
-    given: "Iterator[Input]",
+    answers: "Iterator[tuple[Answer, ...]]",
     file: TextIO,
     header: str,
     line: "Callable[[Answer], str]",
     progress: Progress,
 ) -> tuple[int, int]:
     """Predict and write chunk by chunk; how many rows, and how many of them have no prediction."""
-    from smatter.live.stream import predict_stream
-
     n_rows = n_unreadable = 0
-    for answers in predict_stream(model, given):
-        file.write("".join([header if not n_rows else "", *map(line, answers)]))
+    for chunk in answers:
+        file.write("".join([header if not n_rows else "", *map(line, chunk)]))
         file.flush()
-        n_rows += len(answers)
-        n_unreadable += sum(answer.prediction is None for answer in answers)
-        progress(len(answers))
+        n_rows += len(chunk)
+        n_unreadable += sum(answer.prediction is None for answer in chunk)
+        progress(len(chunk))
     if not n_rows:
         raise InvalidSupport("standard input is empty; give a text, or the path of a picture, per line")
     return n_rows, n_unreadable

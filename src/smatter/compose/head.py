@@ -30,6 +30,7 @@ class ClassHead:
         bias: b, (n_classes,), float32; zero without one.
         temperature: divides the scores.
         length: mean |x| of the examples that it was fitted to; for programs whose classifiers do not divide by |x|.
+        sizes: how many examples each row's class had; empty where that is not known.
     """
 
     kind: HeadName
@@ -38,6 +39,7 @@ class ClassHead:
     bias: NDArray[np.float32] | None = None
     temperature: float = 1.0
     length: float = 1.0
+    sizes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(HeadName):
@@ -64,6 +66,9 @@ class ClassHead:
                 raise InvalidRecipe("its head's coefficients are none, NaN or Inf")
         if not (0 < self.temperature < math.inf and 0 < self.length < math.inf):
             raise InvalidRecipe("its head's temperature and length must be positive numbers")
+
+        if self.sizes and (len(self.sizes) != len(self.classes) or min(self.sizes) < 1):
+            raise InvalidRecipe("its head does not tell how many examples each class had, one or more")
 
     @property
     def class_names(self) -> tuple[str, ...]:

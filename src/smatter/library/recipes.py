@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from smatter.compose.experts import ExpertMix
-from smatter.compose.head import ClassHead
+from smatter.compose.head import MAX_CLASSES, ClassHead
 from smatter.compose.members import MAX_MEMBERS, Member
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
@@ -45,6 +45,7 @@ class _Head(BaseModel):
     classes: dict[str, int]
     temperature: float = 1.0
     length: float = 1.0
+    sizes: list[int] = Field(default=[], max_length=MAX_CLASSES)
 
 
 class _Member(BaseModel):
@@ -89,7 +90,8 @@ def write_recipe(path: str | Path, recipe: Recipe) -> None:
             arrays |= {"experts:units": experts.opened.indices, "experts:gates": experts.opened.values}
     if head is not None:
         fields = {"temperature": head.temperature, "length": head.length}
-        header["head"] = {"kind": head.kind, "classes": dict(head.classes)} | fields
+        sizes = {"sizes": list(head.sizes)} if head.sizes else {}
+        header["head"] = {"kind": head.kind, "classes": dict(head.classes)} | fields | sizes
         arrays |= {f"head:{name}": each for name in ("weight", "bias") if (each := getattr(head, name)) is not None}
     if recipe.members:
         header["members"] = [_told(member) for member in recipe.members]
@@ -183,6 +185,7 @@ def _restored(header: _Header, tensors: "_Tensors") -> Recipe:
             tensors.take("head:bias", "F32") if "head:bias" in tensors else None,
             told.temperature,
             length=told.length,
+            sizes=tuple(told.sizes),
         )
     members = tuple(_member(told, number, tensors) for number, told in enumerate(header.members))
     residual = _residual(tensors)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from smatter.backbones.classifier import Classifier
-from smatter.backbones.heads import Head, pool
+from smatter.backbones.heads import SCALE, Head, pool
 from smatter.backbones.network import Inputs, rows_at_once
 from smatter.compose.recipe import Recipe
 from smatter.errors import InvalidSupport
@@ -42,8 +45,18 @@ class TaskModel:
                 self._classifiers.append(Classifier(resident.network, library.specs, self.head.class_names))
                 self._classifiers[-1].use(library.compose(one).tensors())
         else:
-            self.head.check_fits(resident.network.n_features)
-            self._heads = [Head.of(one.needed_head()) for one in networks]
+            self.head.check_fits(self.n_features)
+        self.heads = [] if self._classifiers else [Head.of(one.needed_head()) for one in networks]
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """Of the networks' scores."""
+        return (self.recipe.own_weight, *(member.weight for member in self.recipe.members))
+
+    @property
+    def n_features(self) -> int:
+        """Numbers of one vector of features."""
+        return self._resident.network.n_features
 
     @property
     def n_passes(self) -> float:
@@ -74,17 +87,24 @@ class TaskModel:
         """Name the class of each input: pictures (or their paths), texts, or a prepared tensor."""
         if isinstance(inputs, str):
             raise InvalidSupport("one text is not a list of texts: put it in brackets")
+        parts = [self.logits(part) for part in self.prepared(inputs)]
+        if not parts:
+            return Predictions(self.class_names, torch.zeros(0, len(self.class_names)))
+        return Predictions.of(torch.cat(parts), self.head)
+
+    def prepared(self, inputs: Sequence[Any] | Tensor) -> Iterator[Inputs]:
+        """Inputs as the networks take them, some at a time."""
         values, kind = gather(inputs)
         if not len(values):
-            return Predictions(self.class_names, torch.zeros(0, len(self.class_names)))
+            return
         if kind == "texts" and self.takes_images and not isinstance(values, Tensor):
             values, kind = tuple(Path(path) for path in values), "images"  # what else could a text be here
         check_inputs(values, kind)
         size = self.n_at_once
         if isinstance(values, Tensor) and kind == "images":
             size = rows_at_once(values.shape[2], values.shape[3])
-        parts = (values[start : start + size] for start in range(0, len(values), size))
-        return Predictions.of(torch.cat([self.logits(self._resident.prepare(part, kind)) for part in parts]), self.head)
+        for start in range(0, len(values), size):
+            yield self._resident.prepare(values[start : start + size], kind)
 
     def pixels(self, picture: Path) -> Tensor:
         """A picture as `predict` takes it prepared, (channels, height, width); one that cannot be read is refused."""
@@ -92,11 +112,36 @@ class TaskModel:
 
     def logits(self, inputs: Inputs) -> Tensor:
         """Scores of the head's rows for each prepared input, averaged over the networks; (n, n_classes)."""
-        weights = (self.recipe.own_weight, *(member.weight for member in self.recipe.members))
         if self._classifiers:
-            return pool([classifier.logits(inputs) for classifier in self._classifiers], weights)
-        features = self._ensemble.features(inputs)
-        return pool([head.logits(each) for head, each in zip(self._heads, features, strict=True)], weights)
+            return pool([classifier.logits(inputs) for classifier in self._classifiers], self.weights)
+        return self.logits_of(self.features(inputs))
+
+    def features(self, inputs: Inputs) -> list[Tensor]:
+        """What each network makes of prepared inputs, (n, d) each."""
+        return self._ensemble.features(inputs)
+
+    def logits_of(self, features: Sequence[Tensor]) -> Tensor:
+        """Scores of the head's rows from features by each network, averaged; (n, n_classes)."""
+        return pool([head.logits(each) for head, each in zip(self.heads, features, strict=True)], self.weights)
+
+    def with_prototypes(self, prototypes: Tensor, bias: Tensor) -> TaskModel:
+        """The same networks with other prototypes.
+
+        Args:
+            prototypes: of each network, (n_networks, n_classes, d); their directions count.
+            bias: added to the scores of each class, (n_classes,).
+        """
+        other, recipe = copy(self), self.recipe
+        other.heads = [Head(SCALE * normalize(each, dim=-1), bias) for each in prototypes]
+        constants = bias.numpy() if bias.any() else None
+        own, *others = (head.weight.numpy() for head in other.heads)
+        members = tuple(
+            replace(member, coefficients=each, constants=constants)
+            for member, each in zip(recipe.members, others, strict=True)
+        )
+        other.head = replace(self.head, weight=own, bias=constants)
+        other.recipe = replace(recipe, head=other.head, members=members)
+        return other
 
 
 def open_task(

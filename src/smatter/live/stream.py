@@ -28,6 +28,13 @@ class Answer:
     prediction: Prediction | None
     error: str = ""
 
+    @classmethod
+    def of(cls, name: str, prediction: Prediction | None, error: str = "") -> Answer:
+        """The answer for an input; a prediction that is no number is none."""
+        if prediction is not None and not bool(prediction.probabilities.isfinite().all()):
+            return cls(name, None, "the network's scores for it are not numbers; adapt again, with other weights")
+        return cls(name, prediction, error)
+
 
 def predict_stream(model: TaskModel, inputs: Iterable[Input]) -> Iterator[tuple[Answer, ...]]:
     """Predict a chunk of inputs at a time, in their order; no input is asked for before its chunk.
@@ -40,15 +47,15 @@ def predict_stream(model: TaskModel, inputs: Iterable[Input]) -> Iterator[tuple[
 
 
 def _answers(model: TaskModel, chunk: Sequence[Input]) -> tuple[Answer, ...]:
-    read = [_read(model, each) for each in chunk]
+    read = [read_input(model, each) for each in chunk]
     found = iter(model.predict([value for value, error in read if not error]))
     return tuple(
-        Answer(each.name, None, error) if error else _answer(each.name, next(found))
+        Answer.of(each.name, None if error else next(found), error)
         for each, (_, error) in zip(chunk, read, strict=True)
     )
 
 
-def _read(model: TaskModel, given: Input) -> tuple[Any, str]:
+def read_input(model: TaskModel, given: Input) -> tuple[Any, str]:
     """What the model takes of an input, or why it cannot be read; only decoding shows that a picture is damaged."""
     if given.error or not isinstance(given.value, Path):
         return given.value, given.error
@@ -56,9 +63,3 @@ def _read(model: TaskModel, given: Input) -> tuple[Any, str]:
         return model.pixels(given.value), ""
     except (InvalidSupport, NotFound) as error:
         return None, one_line(error)
-
-
-def _answer(name: str, prediction: Prediction) -> Answer:
-    if bool(prediction.probabilities.isfinite().all()):
-        return Answer(name, prediction)
-    return Answer(name, None, "the network's scores for it are not numbers; adapt again, with other weights")

@@ -15,6 +15,9 @@ from smatter.records import printable
 from smatter.tasks.rows import LONGEST_CELL, MAX_CHARACTERS, READERS, checked_text, loose_rows
 from smatter.tasks.support import SUFFIXES, Kind
 
+MAX_QUERIES = 20_000
+"""Inputs that may help each other: their features are in memory together."""
+
 LINES = ".txt"
 LONGEST_LINE = 4 * MAX_CHARACTERS
 """Bytes: a character of UTF-8 has up to four."""
