@@ -153,8 +153,8 @@ def pooled_weights(losses: Tensor, temperature: float | None = None, prior: Tens
         temperature: T, in standard errors; POOLED_TEMPERATURE by default.
         prior: weights by a router that was told nothing of the losses, (n_sources,); equal ones by default.
 
-    >>> pooled_weights(torch.tensor([[0.1, 0.2, 0.1], [0.3, 0.3, 0.2]])).tolist()
-    [0.7, 0.3]
+    >>> pooled_weights(torch.tensor([[0.1, 0.2, 0.1], [0.3, 0.3, 0.2]]))
+    tensor([0.7914, 0.2086], dtype=torch.float64)
     """
     means = losses.double().mean(dim=1).nan_to_num(nan=torch.inf, posinf=torch.inf)
     if not bool(means.isfinite().any()):

@@ -1,0 +1,136 @@
+"""More than an average: predictions of several networks, branches, queries that help, beside what one would do instead.
+
+    python benchmarks/beyond.py [--stage validation|test] [--tasks N] [--quick]
+
+Gains are over the library and router before sources had a common trunk (benchmarks/before.py) and, beside them, over
+the router that ships, each in one pass. Passes are those of a query when it is served; the examples are passed through
+each source once more. Models of routers are means over three seeds. Intervals are clustered by domain. Two more seeds
+of the router are trained first where they are not there (.build/routers).
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import before
+from beyond_scores import SEEDS, TRANSDUCED, over_seeds, score
+from common import ROOT, SCRATCH, Rows, machine, show, write_result
+from signs_tasks import KINDS, PACKAGES, Scores, shared_out
+from sources_experts_scores import router_folder
+
+sys.path.insert(0, str(ROOT / "tools" / "router"))
+
+from train import N_STEPS, train
+
+from smatter.scores.intervals import Interval, clustered_interval
+
+NAME = "beyond"
+CLEAN = [f"{kind}-{form}" for kind in KINDS for form in (1, 2, 5, "noise")]
+PASSES = {
+    "base": 1, "uniform": 1, "best by support": 1, "evidence": 1, "solver": 1, "router": 1, "before": 1,
+    "router predictions 2": 2, "best 2 by support, equal": 2, "random 2, equal": 2, "both 2": 2,
+    "branches 2": 1.98, "both branches 2": 1.98,
+    "router predictions 3": 3, "best 3 by support, equal": 3, "random 3, equal": 3, "both 3": 3,
+    "router predictions 4": 4, "best 4 by support, equal": 4, "random 4, equal": 4, "both 4": 4,
+    "router predictions": 6, "uniform predictions": 6, "evidence predictions": 6, "solver predictions": 6,
+    "before, uniform predictions": 6, "ridge on all features": 6, "both": 7, "best source in hindsight": 1,
+}  # fmt: skip
+"""At most; sources of hardly any weight are left out of some."""
+
+Found = Mapping[str, Sequence[Scores]]
+
+
+def difference(found: Found, lists: Sequence[str], ours: str, theirs: str) -> Interval:
+    """Ours less theirs in points, over tasks of some lists."""
+    everything = [each for name in lists for each in found[name]]
+    values = [over_seeds(each, ours) - over_seeds(each, theirs) for each in everything]
+    return clustered_interval(values, [each["domain"] for each in everything])
+
+
+def model_rows(found: Found) -> Rows:
+    """Every model: passes, accuracy by kind of task, gains."""
+    rows: Rows = []
+    for label, passes in PASSES.items():
+        row = {"model": label, "passes": passes}
+        for kind in KINDS:
+            some = [over_seeds(each, label) for name in CLEAN if name.startswith(kind) for each in found[name]]
+            row[kind] = sum(some) / len(some)
+        for peer, short in (("before", "before"), ("router", "router"), ("uniform predictions", "uniform")):
+            gain = difference(found, CLEAN, label, peer)
+            row |= {f"over_{short}": gain.mean, f"over_{short}_low": gain.low, f"over_{short}_high": gain.high}
+        if label != "best source in hindsight":
+            losses = [over_seeds(each, f"nll {label}") for name in CLEAN for each in found[name]]
+            row["nll"] = sum(losses) / len(losses)
+        rows.append(row)
+    return sorted(rows, key=lambda row: (row["passes"], -row["over_router"]))
+
+
+def transduction_rows(found: Found) -> Rows:
+    """What queries add to each model."""
+    rows: Rows = []
+    for label in TRANSDUCED:
+        for what in ("all", "10to1", "ten"):
+            gain = difference(found, CLEAN, f"{label} together {what}", f"{label} alone {what}")
+            peer = difference(found, CLEAN, f"{label} sinkhorn {what}", f"{label} alone {what}")
+            values = [
+                each[f"{label} together {what}"] - each[f"{label} alone {what}"]
+                for name in CLEAN
+                for each in found[name]
+            ]
+            lost = sum(value <= -5 for value in values) / len(values)
+            rows.append(
+                {
+                    "model": label, "queries": what, "gain": gain.mean, "gain_low": gain.low, "gain_high": gain.high,
+                    "sinkhorn": peer.mean, "sinkhorn_low": peer.low, "sinkhorn_high": peer.high, "lost_five": lost,
+                }
+            )  # fmt: skip
+    return rows
+
+
+def put(figures: dict[str, float], name: str, interval: Interval) -> None:
+    """A figure with its interval."""
+    figures |= {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--stage", choices=("validation", "test"), default="test")
+    parser.add_argument("--tasks", type=int, default=50, help="tasks of each list")
+    parser.add_argument("--quick", action="store_true", help="one task of each list")
+    options = parser.parse_args()
+    begin = time.perf_counter()
+    before.restore()
+    routers, n_steps = (SCRATCH / "routers", 3) if options.quick else (ROOT / ".build" / "routers", N_STEPS)
+    routers.mkdir(parents=True, exist_ok=True)
+    for seed in SEEDS[1:]:
+        train(router_folder(routers, seed), seed, n_steps=n_steps)
+    n_tasks = 1 if options.quick else options.tasks
+    jobs = [(f"{options.stage}-{name}", index) for name in CLEAN for index in range(n_tasks)]
+    found: dict[str, list[Scores]] = {}
+    for (name, _), scores in shared_out("tasks", partial(score, routers), jobs, keep=True):
+        found.setdefault(name.removeprefix(f"{options.stage}-"), []).append(scores)
+    figures: dict[str, float] = {"tasks": len(jobs)}
+    for name, ours in (("k_pass", "router predictions"), ("two_pass", "branches 2"), ("one_pass", "router")):
+        put(figures, f"{name}_gain", difference(found, CLEAN, ours, "before"))
+        if ours != "router":
+            put(figures, f"{name}_gain_over_shipped", difference(found, CLEAN, ours, "router"))
+    put(figures, "gain_over_uniform_predictions", difference(found, CLEAN, "router predictions", "uniform predictions"))
+    transduction = transduction_rows(found)
+    for row in transduction:
+        if row["model"] == "router predictions":
+            suffix = {"all": "", "10to1": "_10to1", "ten": "_ten_queries"}[row["queries"]]
+            interval = Interval(row["gain"], row["gain_low"], row["gain_high"])
+            put(figures, f"transductive_gain{suffix}", interval)
+            figures[f"transductive_lost_five{suffix}"] = row["lost_five"]
+    models = model_rows(found)
+    show("models", models)
+    show("queries that help each other", transduction)
+    name = NAME if options.stage == "test" else f"{NAME}_validation"
+    tables = {"models": models, "transduction": transduction}
+    write_result(name, figures, tables, machine(PACKAGES, 1), time.perf_counter() - begin, options.quick)
+
+
+if __name__ == "__main__":
+    main()
