@@ -43,6 +43,9 @@ def _at(rate: float, n_steps: int = 900, **others: float) -> TrainingSettings:
     return replace(TRUNK, learning_rate=rate, n_steps=n_steps, **others)
 
 
+SHORT = 300
+"""Steps of recipes that are compared with each other alone: a third of what the shipped specialists had."""
+
 EARLY = ("embeddings", "encoder.stages.0", "encoder.stages.1")
 
 RECIPES: dict[str, Recipe] = {
@@ -74,4 +77,11 @@ RECIPES: dict[str, Recipe] = {
     "low rank": Recipe(_at(6e-3), lambda base, siblings: Factored(8)),  # noqa: ARG005
     "flat": Recipe(_at(12e-3, 450), lambda base, siblings: Flat(0.1)),  # noqa: ARG005
     "half the steps": Recipe(_at(12e-3, 450)),
+    "short": Recipe(_at(12e-3, SHORT)),
+    "short, slow": Recipe(_at(6e-3, SHORT)),
+    "short, pulled to the base": Recipe(_at(12e-3, SHORT, weight_decay=0.0), lambda base, siblings: Pulled(0.5)),  # noqa: ARG005
+    "short, averaged": Recipe(_at(12e-3, SHORT), lambda base, siblings: Averaged(0.5)),  # noqa: ARG005
+    "short, low rank": Recipe(_at(12e-3, SHORT), lambda base, siblings: Factored(8)),  # noqa: ARG005
+    "short, flat": Recipe(_at(12e-3, SHORT), lambda base, siblings: Flat(0.1)),  # noqa: ARG005
+    "short, only the last stage": Recipe(_at(12e-3, SHORT), frozen=EARLY),
 }
