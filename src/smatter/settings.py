@@ -15,6 +15,9 @@ from smatter.errors import InvalidSettings, SmatterError
 Pooling = Literal["moments", "deep-sets", "attention"]
 WeightMap = Literal["softmax", "sparsemax", "entmax"]
 Tying = Literal["global", "tied", "per-module"]
+TeacherName = Literal["solver", "ensemble"]
+"""Who teaches a router: solutions of its tasks, or the average of the sources' predictions."""
+
 UnitKind = Literal["groups", "elements", "components"]
 """What a gate switches: groups of parameters (heads, neurons, channels), single ones, or rank components."""
 
@@ -153,6 +156,7 @@ class Imitation:
         predictions: share of the loss that imitates the teacher's predictions, between 0 and 1.
         temperature: tau, of both weights' distillation.
         share: of the tasks on which the teacher is asked.
+        teacher: who it is; the ensemble teaches predictions alone, those of clean tasks.
     """
 
     weights: float = 0.0
@@ -160,22 +164,28 @@ class Imitation:
     predictions: float = 0.0
     temperature: float = 1.0
     share: float = 0.5
+    teacher: TeacherName = "solver"
 
     def __post_init__(self) -> None:
+        check_choices(self, teacher=TeacherName)
         if not (0 <= self.weights < math.inf and 0 <= self.experts < math.inf and 0 <= self.predictions <= 1):
             raise InvalidSettings("a teacher's prices must be finite and not negative, that of predictions at most 1")
         check_positive(temperature=self.temperature)
         check_shares(self, "share")
+        if self.teacher == "ensemble" and (not self.predictions or self.weights):
+            raise InvalidSettings(
+                "an ensemble teaches predictions and no weights: say --distill predictions=0.5, or leave out --teacher"
+            )
 
     @property
     def is_wanted(self) -> bool:
         """Whether a teacher counts at all."""
-        return self.needs_solver or self.experts > 0
+        return self.weights > 0 or self.predictions > 0 or self.experts > 0
 
     @property
     def needs_solver(self) -> bool:
         """Whether tasks must be solved."""
-        return self.weights > 0 or self.predictions > 0
+        return self.teacher == "solver" and (self.weights > 0 or self.predictions > 0)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from smatter.backbones.gate import quiet_transformers
 from smatter.cli.output import Json, pairs, progress_bar, say, show
 from smatter.cli.suite import Replace, Seed, Shifts, parse_shift_options
 from smatter.errors import InvalidSettings
-from smatter.settings import Imitation, MetaSettings, Pooling, RouterSettings, Tying, UnitKind, WeightMap
+from smatter.settings import Imitation, MetaSettings, Pooling, RouterSettings, TeacherName, Tying, UnitKind, WeightMap
 
 if TYPE_CHECKING:
     from smatter.route.store import TrainedRouter
@@ -48,6 +48,12 @@ Distilled = Annotated[
         help="Price of weights, experts or predictions that differ from a teacher's. Repeatable; slow.",
     ),
 ]
+Teaching = Annotated[
+    TeacherName,
+    typer.Option(
+        "--teacher", help="Who predicts for --distill predictions: a solved mixture, or the average of the sources."
+    ),
+]
 Variants = Annotated[
     list[str] | None,
     typer.Option(
@@ -76,6 +82,7 @@ def train(
     weight_map: Map = "softmax",
     entropy: Entropy = 0.0,
     distill: Distilled = None,
+    teacher: Teaching = "solver",
     shift: Shifts = None,
     variant: Variants = None,
     seed: Seed = 0,
@@ -87,7 +94,7 @@ def train(
     """Train a router on tasks of a suite; an interrupted training goes on where it stopped."""
     router = RouterSettings(pooling, weight_map=weight_map, tying=tying, n_experts=experts, units=units, rank=rank)
     settings = MetaSettings(
-        router, steps, imitation=_imitation(distill), entropy=entropy, expert_share=expert_share, seed=seed
+        router, steps, imitation=_imitation(distill, teacher), entropy=entropy, expert_share=expert_share, seed=seed
     )
     changes = {"shifts": parse_shift_options(shift), "variants": parse_shift_options(variant)}
     work, begin = work or output.with_name(f"{output.name}.work"), time.perf_counter()
@@ -132,8 +139,8 @@ def _trained(
     return trained
 
 
-def _imitation(texts: list[str] | None) -> Imitation:
-    prices = {}
+def _imitation(texts: list[str] | None, teacher: TeacherName) -> Imitation:
+    prices: dict[str, float] = {}
     for what, price in pairs(texts, "--distill").items():
         try:
             if what not in ("weights", "experts", "predictions"):
@@ -143,7 +150,7 @@ def _imitation(texts: list[str] | None) -> Imitation:
             raise InvalidSettings(
                 f"--distill {what}={price} is not WHAT=PRICE: say weights=0.5, experts=0.5 or predictions=0.3"
             ) from None
-    return Imitation(**prices)
+    return Imitation(**prices, teacher=teacher)
 
 
 def _tell(output: Path, record: dict[str, Any], seconds: float) -> None:
