@@ -121,6 +121,7 @@ class RouterSettings:
         n_experts: residual experts beside the null expert.
         units: what their gates switch.
         rank: of the low-rank change, where units are rank components.
+        common_share: share of the experts' shared delta that every task opens, the null expert's too.
     """
 
     pooling: Pooling = "moments"
@@ -132,6 +133,7 @@ class RouterSettings:
     n_experts: int = 0
     units: UnitKind = "groups"
     rank: int = 8
+    common_share: float = 0.0
 
     def __post_init__(self) -> None:
         check_choices(self, pooling=Pooling, weight_map=WeightMap, tying=Tying, units=UnitKind)
@@ -140,6 +142,12 @@ class RouterSettings:
             if not low <= getattr(self, name) <= high:
                 raise InvalidSettings(f"{name} is {getattr(self, name)}: give {low} to {high}")
         check_limits(max_sources=self.max_sources)
+        check_shares(self, "common_share")
+
+    @property
+    def n_masks(self) -> int:
+        """Masks over the shared delta: one for each expert, and the null expert's if it opens something."""
+        return self.n_experts + (self.common_share > 0)
 
     def to_dict(self) -> dict[str, Any]:
         """As router.json holds them."""

@@ -31,6 +31,9 @@ NExperts = Annotated[int, typer.Option("--experts", metavar="M", min=0, max=64, 
 ExpertShare = Annotated[
     float, typer.Option(metavar="SHARE", help="Share of the correction's parameters that one expert may use.")
 ]
+CommonShare = Annotated[
+    float, typer.Option(metavar="SHARE", help="Share of the correction's parameters that every task uses.")
+]
 Units = Annotated[
     UnitKind,
     typer.Option(help="What experts switch: groups of parameters, single ones, or parts of a low-rank correction."),
@@ -75,6 +78,7 @@ def train(
     steps: NSteps = 600,
     experts: NExperts = 0,
     expert_share: ExpertShare = 0.25,
+    common_share: CommonShare = 0.0,
     units: Units = "groups",
     rank: Rank = 8,
     pooling: Pooled = "moments",
@@ -92,7 +96,15 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a router on tasks of a suite; an interrupted training goes on where it stopped."""
-    router = RouterSettings(pooling, weight_map=weight_map, tying=tying, n_experts=experts, units=units, rank=rank)
+    router = RouterSettings(
+        pooling,
+        weight_map=weight_map,
+        tying=tying,
+        n_experts=experts,
+        units=units,
+        rank=rank,
+        common_share=common_share,
+    )
     settings = MetaSettings(
         router, steps, imitation=_imitation(distill, teacher), entropy=entropy, expert_share=expert_share, seed=seed
     )
@@ -160,7 +172,9 @@ def _tell(output: Path, record: dict[str, Any], seconds: float) -> None:
             f"validation tasks, after step {found['step']}: {found['accuracy']:.1%} of the queries, "
             f"{found['accuracy_with_evidence']:.1%} with evidence"
         )
-    if shares := record.get("expert_shares"):
+    if share := record.get("common_share"):
+        say(f"every task uses {share:.0%} of the correction")
+    if len(shares := record.get("expert_shares", ())) > 1:
         say(f"experts use {', '.join(f'{share:.0%}' for share in shares[:-1])}, together {shares[-1]:.0%}")
         if len(rows := record["expert_overlaps"]) > 1:
             common = [share for number, row in enumerate(rows) for share in row[:number]]
