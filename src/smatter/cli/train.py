@@ -96,15 +96,8 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a router on tasks of a suite; an interrupted training goes on where it stopped."""
-    router = RouterSettings(
-        pooling,
-        weight_map=weight_map,
-        tying=tying,
-        n_experts=experts,
-        units=units,
-        rank=rank,
-        common_share=common_share,
-    )
+    masks: dict[str, Any] = {"n_experts": experts, "common_share": common_share, "units": units, "rank": rank}
+    router = RouterSettings(pooling, weight_map=weight_map, tying=tying, **masks)
     settings = MetaSettings(
         router, steps, imitation=_imitation(distill, teacher), entropy=entropy, expert_share=expert_share, seed=seed
     )
