@@ -15,6 +15,9 @@ from smatter.errors import InvalidSettings, SmatterError
 Pooling = Literal["moments", "deep-sets", "attention"]
 WeightMap = Literal["softmax", "sparsemax", "entmax"]
 Tying = Literal["global", "tied", "per-module"]
+TeacherName = Literal["solver", "ensemble"]
+"""Who teaches a router: solutions of its tasks, or the average of the sources' predictions."""
+
 UnitKind = Literal["groups", "elements", "components"]
 """What a gate switches: groups of parameters (heads, neurons, channels), single ones, or rank components."""
 
@@ -146,6 +149,7 @@ class RouterSettings:
         n_experts: residual experts beside the null expert.
         units: what their gates switch.
         rank: of the low-rank change, where units are rank components.
+        common_share: share of the experts' shared delta that every task opens, the null expert's too.
     """
 
     pooling: Pooling = "moments"
@@ -157,6 +161,7 @@ class RouterSettings:
     n_experts: int = 0
     units: UnitKind = "groups"
     rank: int = 8
+    common_share: float = 0.0
 
     def __post_init__(self) -> None:
         check_choices(self, pooling=Pooling, weight_map=WeightMap, tying=Tying, units=UnitKind)
@@ -165,6 +170,12 @@ class RouterSettings:
             if not low <= getattr(self, name) <= high:
                 raise InvalidSettings(f"{name} is {getattr(self, name)}: give {low} to {high}")
         check_limits(max_sources=self.max_sources)
+        check_shares(self, "common_share")
+
+    @property
+    def n_masks(self) -> int:
+        """Masks over the shared delta: one for each expert, and the null expert's if it opens something."""
+        return self.n_experts + (self.common_share > 0)
 
     def to_dict(self) -> dict[str, Any]:
         """As router.json holds them."""
@@ -181,6 +192,7 @@ class Imitation:
         predictions: share of the loss that imitates the teacher's predictions, between 0 and 1.
         temperature: tau, of both weights' distillation.
         share: of the tasks on which the teacher is asked.
+        teacher: who it is; the ensemble teaches predictions alone, those of clean tasks.
     """
 
     weights: float = 0.0
@@ -188,22 +200,28 @@ class Imitation:
     predictions: float = 0.0
     temperature: float = 1.0
     share: float = 0.5
+    teacher: TeacherName = "solver"
 
     def __post_init__(self) -> None:
+        check_choices(self, teacher=TeacherName)
         if not (0 <= self.weights < math.inf and 0 <= self.experts < math.inf and 0 <= self.predictions <= 1):
             raise InvalidSettings("a teacher's prices must be finite and not negative, that of predictions at most 1")
         check_positive(temperature=self.temperature)
         check_shares(self, "share")
+        if self.teacher == "ensemble" and (not self.predictions or self.weights):
+            raise InvalidSettings(
+                "an ensemble teaches predictions and no weights: say --distill predictions=0.5, or leave out --teacher"
+            )
 
     @property
     def is_wanted(self) -> bool:
         """Whether a teacher counts at all."""
-        return self.needs_solver or self.experts > 0
+        return self.weights > 0 or self.predictions > 0 or self.experts > 0
 
     @property
     def needs_solver(self) -> bool:
         """Whether tasks must be solved."""
-        return self.weights > 0 or self.predictions > 0
+        return self.teacher == "solver" and (self.weights > 0 or self.predictions > 0)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ def test_units_have_one_expert_and_experts_their_room(seed: int, share: float) -
     generator = torch.Generator().manual_seed(seed)
     worths = torch.randn(3, 12, generator=generator)
     sizes = torch.randint(1, 20, (12,), generator=generator).float()
-    masks = assign(worths, sizes, share)
+    masks = assign(worths, sizes, [share] * len(worths))
     assert int(masks.sum(dim=0).max()) <= 1
     room = share * sizes.sum()
     assert bool((masks.float() @ sizes <= room + 1e-4).all())
@@ -36,8 +36,8 @@ def test_units_have_one_expert_and_experts_their_room(seed: int, share: float) -
 
 def test_the_order_of_experts_matters_only_where_they_compete() -> None:
     worths = torch.tensor([[5.0, 0.0, 1.0, 0.0], [0.0, 4.0, 0.0, 2.0]])
-    masks = assign(worths, torch.ones(4), 0.5)
-    assert torch.equal(assign(worths.flip(0), torch.ones(4), 0.5).flip(0), masks)
+    masks = assign(worths, torch.ones(4), [0.5, 0.5])
+    assert torch.equal(assign(worths.flip(0), torch.ones(4), [0.5, 0.5]).flip(0), masks)
     assert masks.tolist() == [[True, False, True, False], [False, True, False, True]]
 
 

@@ -71,6 +71,21 @@ def test_a_router_is_trained_and_used(tiny_library: Library, place: Path, tmp_pa
     assert "leave-one-out loss" in text and "like " in text and "parameters corrected" in text
 
 
+def test_what_is_common_is_in_every_recipe(tiny_library: Library, place: Path, tmp_path: Path, capsys) -> None:
+    library, router, recipe = tiny_library.folder, tmp_path / "router", tmp_path / "recipe.safetensors"
+    options = ["--steps", "2", "--common-share", "0.4", "--distill", "predictions=0.5", "--teacher", "ensemble"]
+    assert main(["train", str(library), str(place / "suite"), "-o", str(router), *options]) == 0
+    assert "every task uses" in capsys.readouterr().out
+    told = read_router(router).record
+    assert told["settings"]["imitation"]["teacher"] == "ensemble" and 0 < told["common_share"] <= 0.4
+    page = tmp_path / "page.html"
+    adapt = [library, place / "shots", "--router", router, "--report", page, "-o", recipe]
+    assert run(capsys, "adapt", *adapt)["experts"] == {} and "null expert" not in page.read_text()
+    assert load_file(recipe)["experts:alpha"].tolist() == [1.0]
+    verified = ["compose", library, "--recipe", recipe, "--router", router, "--verify", "-o", tmp_path / "composed"]
+    assert main([str(word) for word in verified]) == 0, capsys.readouterr().err
+
+
 def test_smat_is_trained_with_the_base_alone(tiny_library: Library, place: Path, tmp_path: Path, capsys) -> None:
     options = ["--source", "s0", "--experts", 2, "--units", "elements", "--distill", "experts=0.5"]
     options += ["--variant", "inverted", "--variant", "outline"]
@@ -91,6 +106,9 @@ def test_smat_is_trained_with_the_base_alone(tiny_library: Library, place: Path,
         (["--distill", "weights"], "is not one NAME=VALUE"),
         (["--distill", "experts=1"], "no experts to distil"),
         (["--distill", "weights=inf"], "finite"),
+        (["--teacher", "ensemble"], "say --distill predictions=0.5"),
+        (["--teacher", "ensemble", "--distill", "weights=0.5"], "predictions and no weights"),
+        (["--teacher", "parrot"], "teacher"),
         (["--experts", "1", "--variant", "inverted", "--units", "components", "--rank", "4000"], "a smaller --rank"),
         (["--experts", "1"], "experts learn variants of tasks, and there are none: give --variant"),
         (["--experts", "1", "--variant", "inverted", "--expert-share", "1e-9"], "no room for any unit"),

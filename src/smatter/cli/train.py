@@ -10,7 +10,7 @@ from smatter.backbones.gate import quiet_transformers
 from smatter.cli.output import Json, pairs, progress_bar, say, show
 from smatter.cli.suite import Replace, Seed, Shifts, parse_shift_options
 from smatter.errors import InvalidSettings
-from smatter.settings import Imitation, MetaSettings, Pooling, RouterSettings, Tying, UnitKind, WeightMap
+from smatter.settings import Imitation, MetaSettings, Pooling, RouterSettings, TeacherName, Tying, UnitKind, WeightMap
 
 if TYPE_CHECKING:
     from smatter.route.store import TrainedRouter
@@ -31,6 +31,9 @@ NExperts = Annotated[int, typer.Option("--experts", metavar="M", min=0, max=64, 
 ExpertShare = Annotated[
     float, typer.Option(metavar="SHARE", help="Share of the correction's parameters that one expert may use.")
 ]
+CommonShare = Annotated[
+    float, typer.Option(metavar="SHARE", help="Share of the correction's parameters that every task uses.")
+]
 Units = Annotated[
     UnitKind,
     typer.Option(help="What experts switch: groups of parameters, single ones, or parts of a low-rank correction."),
@@ -46,6 +49,12 @@ Distilled = Annotated[
         "--distill",
         metavar="WHAT=PRICE",
         help="Price of weights, experts or predictions that differ from a teacher's. Repeatable; slow.",
+    ),
+]
+Teaching = Annotated[
+    TeacherName,
+    typer.Option(
+        "--teacher", help="Who predicts for --distill predictions: a solved mixture, or the average of the sources."
     ),
 ]
 Variants = Annotated[
@@ -69,6 +78,7 @@ def train(
     steps: NSteps = 600,
     experts: NExperts = 0,
     expert_share: ExpertShare = 0.25,
+    common_share: CommonShare = 0.0,
     units: Units = "groups",
     rank: Rank = 8,
     pooling: Pooled = "moments",
@@ -76,6 +86,7 @@ def train(
     weight_map: Map = "softmax",
     entropy: Entropy = 0.0,
     distill: Distilled = None,
+    teacher: Teaching = "solver",
     shift: Shifts = None,
     variant: Variants = None,
     seed: Seed = 0,
@@ -85,9 +96,10 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a router on tasks of a suite; an interrupted training goes on where it stopped."""
-    router = RouterSettings(pooling, weight_map=weight_map, tying=tying, n_experts=experts, units=units, rank=rank)
+    masks: dict[str, Any] = {"n_experts": experts, "common_share": common_share, "units": units, "rank": rank}
+    router = RouterSettings(pooling, weight_map=weight_map, tying=tying, **masks)
     settings = MetaSettings(
-        router, steps, imitation=_imitation(distill), entropy=entropy, expert_share=expert_share, seed=seed
+        router, steps, imitation=_imitation(distill, teacher), entropy=entropy, expert_share=expert_share, seed=seed
     )
     changes = {"shifts": parse_shift_options(shift), "variants": parse_shift_options(variant)}
     work, begin = work or output.with_name(f"{output.name}.work"), time.perf_counter()
@@ -132,8 +144,8 @@ def _trained(
     return trained
 
 
-def _imitation(texts: list[str] | None) -> Imitation:
-    prices = {}
+def _imitation(texts: list[str] | None, teacher: TeacherName) -> Imitation:
+    prices: dict[str, float] = {}
     for what, price in pairs(texts, "--distill").items():
         try:
             if what not in ("weights", "experts", "predictions"):
@@ -143,7 +155,7 @@ def _imitation(texts: list[str] | None) -> Imitation:
             raise InvalidSettings(
                 f"--distill {what}={price} is not WHAT=PRICE: say weights=0.5, experts=0.5 or predictions=0.3"
             ) from None
-    return Imitation(**prices)
+    return Imitation(**prices, teacher=teacher)
 
 
 def _tell(output: Path, record: dict[str, Any], seconds: float) -> None:
@@ -153,7 +165,9 @@ def _tell(output: Path, record: dict[str, Any], seconds: float) -> None:
             f"validation tasks, after step {found['step']}: {found['accuracy']:.1%} of the queries, "
             f"{found['accuracy_with_evidence']:.1%} with evidence"
         )
-    if shares := record.get("expert_shares"):
+    if share := record.get("common_share"):
+        say(f"every task uses {share:.0%} of the correction")
+    if len(shares := record.get("expert_shares", ())) > 1:
         say(f"experts use {', '.join(f'{share:.0%}' for share in shares[:-1])}, together {shares[-1]:.0%}")
         if len(rows := record["expert_overlaps"]) > 1:
             common = [share for number, row in enumerate(rows) for share in row[:number]]

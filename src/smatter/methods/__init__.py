@@ -107,7 +107,8 @@ class Fit:
     @property
     def expert_weights(self) -> dict[str, float]:
         """The weight of each expert by its name; the rest is the null expert's."""
-        return dict(zip(self.expert_names, self.experts.alpha, strict=True)) if self.experts else {}
+        # The null expert may have a weight too, the last one, where it opens what is common to all tasks.
+        return dict(zip(self.expert_names, self.experts.alpha, strict=False)) if self.experts else {}
 
     def recipe(self, library: Library, head: ClassHead | None = None, notes: Notes | None = None) -> Recipe:
         """What was found, as a recipe of the library's sources."""

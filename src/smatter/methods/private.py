@@ -77,8 +77,10 @@ def private(live: LiveMixture, task: Task, settings: PrivateSettings, progress: 
     weights = truncate_alike(released[None], settings.max_sources)
     progress(1)
     budget = f"({settings.epsilon:g}, {settings.delta:g})"
+    has_common = trained.router.settings.common_share > 0
     return Fit(
         as_mixture(live, weights, names).without_idle(),
+        experts=trained.mix(live, torch.zeros(trained.router.settings.n_experts)) if has_common else None,
         trace=Trace(path=(tuple(weights[0].tolist()),)),
         notes=(f"weights are {budget}-differentially private; predictions still use the examples", counted),
         is_private=True,

@@ -70,7 +70,7 @@ def refined(live: LiveMixture, task: Task, settings: RefinedSettings, progress: 
     from smatter.route.store import Ask
 
     trained, names = settings.router, live.library.names
-    if settings.tune in ("experts", "mask") and (trained is None or trained.bank is None):
+    if settings.tune in ("experts", "mask") and (trained is None or not trained.router.settings.n_experts):
         raise InvalidSettings("there are no experts to tune: tune modules or weights, or train a router with --experts")
     if trained is None and not settings.evidence:
         raise InvalidSettings("without a router there is nothing but evidence to go by: give a router")
@@ -135,13 +135,19 @@ def _tuned(
     import torch
 
     from smatter.live.descent import descend_experts, descend_mask
+    from smatter.live.problems import ResidualLoss
+    from smatter.route.experts import with_null
 
     live, bank, n_steps = loss.live, trained.bank, settings.n_steps
     assert bank is not None
     layout, masks = live.layout(trained.router.settings), torch.from_numpy(bank.masks).float()
     values = torch.from_numpy(live.library.bank(bank.digest).values)
-    if settings.tune == "experts":
-        alpha = descend_experts(loss, layout, values, masks=masks, alpha=alpha, n_steps=n_steps, watch=steps.watch)
-        return trained.mix(live, alpha)
-    opened = descend_mask(loss, layout, values, open_=alpha @ masks, n_steps=n_steps, watch=steps.watch)
-    return trained.mix(live, alpha, opened)
+    if settings.tune == "mask":
+        open_ = with_null(alpha, len(masks)) @ masks
+        opened = descend_mask(loss, layout, values, open_=open_, n_steps=n_steps, watch=steps.watch)
+        return trained.mix(live, alpha, opened)
+    if len(masks) > len(alpha):  # what is common stays open, and experts are weighed beside it
+        common, masks = masks[-1], masks[:-1] * (1 - masks[-1])
+        loss = ResidualLoss(live, loss.objective, loss.mixture, layout.expand(values, common))
+    alpha = descend_experts(loss, layout, values, masks=masks, alpha=alpha, n_steps=n_steps, watch=steps.watch)
+    return trained.mix(live, alpha)

@@ -69,12 +69,11 @@ def _fit_parts(adapted: Adapted) -> list[str]:
                 chart,
             )
         )
-    if fit.experts:
-        shares = fit.expert_weights
+    if shares := fit.expert_weights:
         parts.append(
             page.section(
                 "Experts",
-                "Weights of the residual experts, by what each has learnt; the null expert corrects nothing.",
+                "Weights of the residual experts, by what each has learnt; the null expert is none of them.",
                 page.bar_chart(shares | {"null expert": max(0.0, 1 - sum(shares.values()))}, "weight"),
             )
         )

@@ -4,6 +4,9 @@
 
 What a unit is, a `Layout` says. Gates are hard-concrete while they are learnt; afterwards each expert keeps its most
 open units, no more than are allowed.
+
+Some units may be common to all tasks. Then every mask has them, and the null expert has a mask with nothing else. The
+weights, with the null expert's, sum to one, so that common units are open whatever the weights are.
 """
 
 from __future__ import annotations
@@ -38,12 +41,23 @@ def used(alpha: Tensor) -> Tensor:
     return torch.where(alpha < SMALLEST, 0.0, alpha)
 
 
+def with_null(alpha: Tensor, n_masks: int) -> Tensor:
+    """Weights of a bank's masks, (n_masks,): those of the experts, then the null expert's if it has a mask.
+
+    >>> with_null(torch.tensor([0.25, 0.5]), 3)
+    tensor([0.2500, 0.5000, 0.2500])
+    """
+    if n_masks == len(alpha):
+        return alpha
+    return torch.cat([alpha, (1 - alpha.sum(dim=0, keepdim=True)).clamp(min=0)])
+
+
 class Experts(nn.Module):
     """A shared delta and the masks of the experts.
 
     Args:
         layout: the units of the delta.
-        n_experts: masks.
+        n_experts: masks; there may be none where some units are common.
         generator: of the first values and logits; these must differ for experts to part.
     """
 
@@ -54,6 +68,8 @@ class Experts(nn.Module):
         self.values = nn.Parameter(layout.first_values(generator))
         noise = torch.randn(n_experts, len(self.sizes), generator=generator)
         self.logits = nn.Parameter(OPEN + 0.5 * noise)
+        self.common: Tensor | None = None
+        """Whether each unit is open for all tasks, (n_units,); experts have no gates there."""
 
     def begin_with(self, masks: Tensor) -> None:
         """Open these units of each expert, (n_experts, n_units), and close all others."""
@@ -62,15 +78,20 @@ class Experts(nn.Module):
 
     def gates(self, generator: torch.Generator | None = None) -> Tensor:
         """Gates, (n_experts, n_units): random with a generator, else their means."""
-        return mean_gates(self.logits) if generator is None else sample_gates(self.logits, TEMPERATURE, generator)
+        gates = mean_gates(self.logits) if generator is None else sample_gates(self.logits, TEMPERATURE, generator)
+        return self._own(gates)
 
     def residual(self, alpha: Tensor, gates: Tensor) -> Tensor:
         """D for weights of the experts, (n_experts,), and their gates; (n_parameters,)."""
-        return self.layout.expand(self.values, alpha @ gates)
+        open_ = alpha @ gates
+        return self.layout.expand(self.values, open_ if self.common is None else open_ + self.common)
 
     def open_shares(self) -> Tensor:
-        """Expected share of the delta's values that each expert uses, then all together; (n_experts + 1,)."""
-        open_ = open_probability(self.logits, TEMPERATURE)
+        """Expected share of the delta's values that each expert uses, then all together; (n_experts + 1,).
+
+        What is common does not count.
+        """
+        open_ = self._own(open_probability(self.logits, TEMPERATURE))
         union = 1 - (1 - open_).prod(dim=0)
         return torch.cat([open_, union[None]]) @ self.sizes / self.sizes.sum()
 
@@ -79,7 +100,7 @@ class Experts(nn.Module):
         least = float(self.sizes.min() / self.sizes.sum())
         if share < least:
             raise InvalidSettings(
-                f"an expert share of {share:g} has no room for any unit, the smallest takes {least:.2g}: "
+                f"a share of {share:g} has no room for any unit, the smallest takes {least:.2g}: "
                 "give more, or --units elements"
             )
 
@@ -87,16 +108,23 @@ class Experts(nn.Module):
         """Values and masks of experts that use at most this share of the delta's values each, as a `Bank` has them.
 
         Units stay in the order of how open they are times how strong they are for their size, as far as they fit;
-        those that are closed stay closed.
+        those that are closed stay closed. Common units are in all masks beside that, and the null expert's comes last.
         """
         values = self.values.detach()
         worth = self.layout.strengths(values) / self.sizes.sqrt()
         promise = open_probability(self.logits.detach(), TEMPERATURE) * worth
         promise = torch.where(self.gates().detach() > 0, promise, 0.0)
         room = share * float(self.sizes.sum())
-        masks = torch.stack([_fitting(wish, self.sizes, room) for wish in promise])
+        rows = [_fitting(wish, self.sizes, room) for wish in promise]
+        if self.common is not None:
+            rows = [*(row | self.common for row in rows), self.common]
+        masks = torch.stack(rows)
         is_open = masks.any(dim=0)[self.layout.unit_of]
         return values[is_open].half().numpy(), masks.numpy()
+
+    def _own(self, rows: Tensor) -> Tensor:
+        """What is said of the gates of each expert, (n_experts, n_units), with nothing of common units."""
+        return rows if self.common is None else rows.masked_fill(self.common, 0.0)
 
 
 def _fitting(wish: Tensor, sizes: Tensor, room: float) -> Tensor:

@@ -30,7 +30,7 @@ from smatter.live.mixture import LiveMixture
 from smatter.records import Progress, TensorSpec, printable, silent
 from smatter.route.descriptor import N_MOMENTS, describe_sources
 from smatter.route.encode import ClassStatistics, Encoded, Routing
-from smatter.route.experts import used
+from smatter.route.experts import used, with_null
 from smatter.route.probe import Probe
 from smatter.route.router import Router
 from smatter.settings import RouterSettings
@@ -120,7 +120,7 @@ class TrainedRouter:
 
         Args:
             live: the library's network.
-            alpha: weights of the experts, (n_experts,).
+            alpha: weights of the experts, (n_experts,); the null expert has the rest, and what it opens with it.
             opened: how far each unit is open, (n_units,), where these were tuned one by one.
         """
         if self.bank is None:
@@ -130,7 +130,7 @@ class TrainedRouter:
         if opened is not None:
             gates = opened.detach().float().numpy()
             elements = Elements(np.flatnonzero(gates), gates[np.flatnonzero(gates)])
-        return ExpertMix(self.bank.digest, tuple(alpha.tolist()), elements)
+        return ExpertMix(self.bank.digest, tuple(with_null(alpha, len(self.bank.masks)).tolist()), elements)
 
     def describe(self, live: LiveMixture, sources: Sequence[str], progress: Progress = silent) -> Tensor:
         """Descriptors of sources relative to the base's, (n_sources, n_groups, N_MOMENTS).
@@ -254,7 +254,7 @@ def _restored(table: _Table, file: MappedFile, bank: Bank | None, digest: str) -
     descriptors = dict(zip(table.sources.values(), tensors["descriptors"], strict=True))
     if table.base not in descriptors:
         raise InvalidRouter("its base is not among its sources")
-    if (0 if bank is None else len(bank.masks)) != settings.n_experts:
+    if (0 if bank is None else len(bank.masks)) != settings.n_masks:
         raise InvalidRouter(f"its bank does not have the {settings.n_experts} experts that it weighs")
     return TrainedRouter(
         router=router.requires_grad_(False),

@@ -2,7 +2,8 @@
 
 The experts share one delta, so what two of them open cannot differ between them. How much a unit u is worth to a
 variant is the squared mean gradient of the loss in it. Estimated as the inner product of the mean gradients of two
-halves of some tasks, luck does not count: it is as often below zero as above.
+halves of some tasks, luck does not count: it is as often below zero as above. Units that are to be open for every task
+are chosen likewise, by what they are worth to clean tasks.
 """
 
 from __future__ import annotations
@@ -22,20 +23,23 @@ N_TASKS = 12
 """Tasks of each half, of each expert."""
 
 
-def unit_worths(live: LiveMixture, series: Sequence[Series], unit_of: Tensor, n_experts: int) -> Tensor:
-    """What each unit is worth to each expert's variants at the plain average of the sources, (n_experts, n_units).
+def unit_worths(
+    live: LiveMixture, series: Sequence[Series], unit_of: Tensor, n_experts: int, n_masks: int | None = None
+) -> Tensor:
+    """What each unit is worth to each expert's variants at the plain average of the sources, (n_masks, n_units).
 
     Args:
         live: the network.
         series: kinds of tasks.
         unit_of: the unit of each parameter, (n_parameters,).
         n_experts: how many; see `expert_of`.
+        n_masks: one more than these where clean tasks are asked for too, the null expert's; as many by default.
     """
     names = live.library.names
     live.compose(Mixture.of(dict.fromkeys(names, 1 / len(names))))
-    worths = torch.zeros(n_experts, int(unit_of.max()) + 1)
-    for expert in range(n_experts):
-        kinds = [s.tasks for s in series if s.variant is not None and expert_of(s.variant, n_experts) == expert]
+    worths = torch.zeros(n_experts if n_masks is None else n_masks, int(unit_of.max()) + 1)
+    for expert in range(len(worths)):
+        kinds = [each.tasks for each in series if expert_of(each.variant, n_experts) == expert]
         if not kinds:
             continue
         halves = torch.zeros(2, len(unit_of))
@@ -48,21 +52,21 @@ def unit_worths(live: LiveMixture, series: Sequence[Series], unit_of: Tensor, n_
     return worths
 
 
-def assign(worths: Tensor, sizes: Tensor, share: float) -> Tensor:
+def assign(worths: Tensor, sizes: Tensor, shares: Sequence[float]) -> Tensor:
     """Masks, (n_experts, n_units): in turn each expert takes the free unit that is worth most for its size and fits.
 
     Args:
         worths: of the units to each expert, (n_experts, n_units).
         sizes: of the units, (n_units,).
-        share: of all sizes that an expert has room for.
+        shares: of all sizes that each expert has room for.
 
-    >>> assign(torch.tensor([[9.0, 3.0, 1.0], [8.0, 1.0, 2.0]]), torch.ones(3), 0.7).int()
+    >>> assign(torch.tensor([[9.0, 3.0, 1.0], [8.0, 1.0, 2.0]]), torch.ones(3), [0.7, 0.7]).int()
     tensor([[1, 1, 0],
             [0, 0, 1]], dtype=torch.int32)
     """
     density = worths / sizes
     masks = torch.zeros_like(worths, dtype=torch.bool)
-    room = torch.full((len(worths),), share * float(sizes.sum()))
+    room = torch.tensor([share * float(sizes.sum()) for share in shares])
     is_free = torch.ones(len(sizes), dtype=torch.bool)
     while True:
         taken = False

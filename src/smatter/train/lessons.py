@@ -27,6 +27,7 @@ from smatter.live.task import leave_one_out
 from smatter.route.encode import Encoded, encode
 from smatter.tasks.episode import Episode
 from smatter.train.curriculum import Series
+from smatter.train.ensemble import Ensemble
 from smatter.train.teacher import Teacher, Teaching
 
 SOURCE_SHARE = 0.8
@@ -44,8 +45,8 @@ class Lesson:
         episode: support and queries.
         sources: numbers of the sources that take part.
         encoded: the support set as a router sees it; losses are those of these sources.
-        is_taught: whether a teacher has its say; then all sources take part.
-        teaching: what the solver says of it, if it was asked.
+        is_taught: whether a teacher has its say; then all sources take part, unless these are the teacher.
+        teaching: what the teacher says of it, if it was asked.
         variant: number of the variant that it is; none of a clean task.
     """
 
@@ -66,7 +67,7 @@ class Timetable:
         n_tasks: tasks of a step.
         evidence_share: share of the tasks on which a router is told how each source does.
         seed: of the choice.
-        teacher: the solver, if it is asked.
+        teacher: the solver or the ensemble of sources, if one of them is asked.
         taught_share: share of the tasks on which a teacher has its say.
     """
 
@@ -74,7 +75,7 @@ class Timetable:
     n_tasks: int
     evidence_share: float
     seed: int
-    teacher: Teacher | None = None
+    teacher: Teacher | Ensemble | None = None
     taught_share: float = 0.0
 
     def lessons(self, live: LiveMixture, step: int) -> list[Lesson]:
@@ -90,12 +91,24 @@ class Timetable:
             drawn = generator.random(len(names)) < SOURCE_SHARE
             sources = tuple(number for number, name in enumerate(names) if name == base or drawn[number])
             told, taught = generator.random(2) < (self.evidence_share, self.taught_share)
-            lesson = make_lesson(live, episode, tuple(range(len(names))) if taught else sources, bool(told))
-            teaching = None
-            if taught and self.teacher:
-                teaching = self.teacher.teach(live, prepared_support(live, episode), episode_queries(live, episode))
-            found.append(replace(lesson, is_taught=bool(taught), teaching=teaching, variant=variant))
+            if taught and not isinstance(self.teacher, Ensemble):
+                sources = tuple(range(len(names)))
+            lesson = replace(make_lesson(live, episode, sources, bool(told)), is_taught=bool(taught), variant=variant)
+            found.append(replace(lesson, teaching=self._teaching(live, lesson)))
         return found
+
+    def _teaching(self, live: LiveMixture, lesson: Lesson) -> Teaching | None:
+        """What the teacher says; in renderings that no source has seen an ensemble has nothing to say."""
+        if not lesson.is_taught or self.teacher is None:
+            return None
+        episode = lesson.episode
+        support, queries = prepared_support(live, episode), episode_queries(live, episode)
+        if not isinstance(self.teacher, Ensemble):
+            return self.teacher.teach(live, support, queries)
+        if lesson.variant is not None:
+            return None
+        sources = [live.library.names[number] for number in lesson.sources]
+        return self.teacher.teach(live, sources, leave_one_out(live, support), queries, lesson.encoded.losses)
 
 
 def make_lesson(live: LiveMixture, episode: Episode, sources: tuple[int, ...], with_evidence: bool) -> Lesson:

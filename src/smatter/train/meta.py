@@ -17,6 +17,7 @@ from torch import Tensor
 from smatter.errors import InvalidSettings
 from smatter.settings import MetaSettings
 from smatter.train.curriculum import Curriculum
+from smatter.train.ensemble import Ensemble
 from smatter.train.lessons import Timetable, made_ahead, make_lesson
 from smatter.train.log import Log
 from smatter.train.state import keep, resume
@@ -73,8 +74,10 @@ def meta_train(
     validation = [
         make_lesson(live, episode, everyone, with_evidence=True) for tasks in curriculum.validation for episode in tasks
     ]
-    teacher = None
-    if settings.imitation.needs_solver:
+    teacher: Teacher | Ensemble | None = None
+    if settings.imitation.teacher == "ensemble":
+        teacher = Ensemble()
+    elif settings.imitation.needs_solver:
         if folder is None:
             raise InvalidSettings("a teacher's solutions are kept on disk: give a folder")
         teacher = Teacher(folder / SOLVED)

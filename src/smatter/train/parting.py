@@ -26,8 +26,10 @@ def expert_of(variant: int | None, n_experts: int) -> int:
 
     >>> [expert_of(variant, 2) for variant in (0, 1, 2, None)]
     [0, 1, 0, 2]
+    >>> expert_of(1, 0)  # there is no other
+    0
     """
-    return n_experts if variant is None else variant % n_experts
+    return n_experts if variant is None or not n_experts else variant % n_experts
 
 
 def expert_names(variants: Sequence[str], n_experts: int) -> list[str]:

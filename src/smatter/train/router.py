@@ -65,8 +65,12 @@ def train_router(
         record["validation"] = vars(outcome.validation)
     if bank := trainee.bank():
         placed = PlacedBank(bank, trainee.live.numbering)
-        record |= {"expert_shares": placed.shares, "expert_overlaps": placed.overlaps}
-        record["expert_names"] = expert_names([str(table_of(each)["shift"]) for each in variants], len(bank.masks))
+        n_experts, shares = settings.router.n_experts, placed.shares
+        record["expert_shares"] = [*shares[:n_experts], shares[-1]]
+        record["expert_overlaps"] = [row[:n_experts] for row in placed.overlaps[:n_experts]]
+        record["expert_names"] = expert_names([str(table_of(each)["shift"]) for each in variants], n_experts)
+        if settings.router.common_share:
+            record["common_share"] = shares[n_experts]
     return trainee.finish(record)
 
 

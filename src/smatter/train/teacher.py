@@ -104,7 +104,8 @@ def better_experts(
     support = prepared_support(live, episode)
     if max(support.class_sizes) == 1:
         return None
-    loss, values = ResidualLoss(live, leave_one_out(live, support), mixture), experts.values.detach()
+    fixed = None if experts.common is None else experts.residual(torch.zeros_like(alpha), gates).detach()
+    loss, values = ResidualLoss(live, leave_one_out(live, support), mixture, fixed), experts.values.detach()
     found = descend_experts(
         loss, experts.layout, values=values, masks=gates.detach(), alpha=alpha.detach(), n_steps=EXPERT_STEPS
     )

@@ -21,7 +21,7 @@ from smatter.live.episodes import episode_queries
 from smatter.live.mixture import LiveMixture
 from smatter.route.descriptor import describe_sources, probe_statistics
 from smatter.route.encode import Routing, as_mixture
-from smatter.route.experts import Experts, used
+from smatter.route.experts import Experts, used, with_null
 from smatter.route.probe import Probe
 from smatter.route.router import Router
 from smatter.route.store import TrainedRouter
@@ -32,7 +32,7 @@ from smatter.train.lessons import Lesson
 from smatter.train.objective import task_loss
 from smatter.train.parting import Keeper, expected_load
 from smatter.train.rates import rate_at
-from smatter.units.layouts import Masked
+from smatter.units.layouts import Layout, Masked
 
 MAX_GATES = 20_000_000
 """Each takes about sixty bytes while it learns."""
@@ -105,28 +105,41 @@ class Trainee:
         n_modules = len(live.library.partition.modules)
         self.statistics = probe_statistics(live, probe)
         self.router = Router(settings.router, self.statistics, n_modules, moments, generator)
-        n_experts = settings.router.n_experts
-        self.layout = live.layout(settings.router) if n_experts else None
+        n_experts, n_masks = settings.router.n_experts, settings.router.n_masks
+        self.layout = live.layout(settings.router) if n_masks else None
         self.experts = None
         if self.layout:
-            n_gates = n_experts * (int(self.layout.unit_of.max()) + 1)
+            n_gates = n_masks * (int(self.layout.unit_of.max()) + 1)
             if n_gates > MAX_GATES:
                 raise InvalidSettings(
                     f"{n_gates:,} gates are more than {MAX_GATES:,}: use --units groups or fewer experts"
                 )
-            self.experts = Experts(self.layout, n_experts, generator)
-            self.experts.check_room(settings.expert_share)
-            if series and isinstance(self.layout, Masked):
-                worths = unit_worths(live, series, self.layout.unit_of.long(), n_experts)
-                self.experts.begin_with(assign(worths, self.experts.sizes, settings.expert_share))
+            self.experts = self._first_experts(self.layout, series, generator)
         self.multipliers = Multipliers(torch.zeros(n_experts))
-        self.keeper = Keeper(settings.parting, expected_load(series, n_experts)) if self.experts else None
+        self.keeper = Keeper(settings.parting, expected_load(series, n_experts)) if n_experts else None
         groups = [{"params": list(self.router.parameters()), "lr": settings.learning_rate}]
         if self.experts:
             groups.append({"params": [self.experts.values], "lr": settings.delta_rate})
             groups.append({"params": [self.experts.logits], "lr": settings.gate_rate})
         self.optimizer = torch.optim.Adam(groups, betas=(0.9, 0.99))
         self._rates = [group["lr"] for group in self.optimizer.param_groups]
+
+    def _first_experts(self, layout: Layout, series: Sequence[Series], generator: torch.Generator) -> Experts:
+        """Experts as they begin: apart, where tasks tell their units apart."""
+        settings, how = self.settings, self.settings.router
+        experts = Experts(layout, how.n_experts, generator)
+        shares = [settings.expert_share] * how.n_experts + [how.common_share] * (how.n_masks - how.n_experts)
+        for share in shares:
+            experts.check_room(share)
+        if series and isinstance(layout, Masked):
+            worths = unit_worths(self.live, series, layout.unit_of.long(), how.n_experts, how.n_masks)
+            masks = assign(worths, experts.sizes, shares)
+            experts.begin_with(masks[: how.n_experts])
+            experts.common = masks[-1] if how.common_share else None
+        elif how.common_share:
+            chances = torch.rand(1, len(experts.sizes), generator=generator)
+            experts.common = assign(chances * experts.sizes, experts.sizes, shares[-1:])[0]
+        return experts
 
     @property
     def key(self) -> list[Any]:
@@ -142,6 +155,8 @@ class Trainee:
         if self.experts:
             tensors |= {f"experts.{name}": p for name, p in self.experts.named_parameters()}
             tensors["multipliers"] = self.multipliers.values
+            if self.experts.common is not None:
+                tensors["common"] = self.experts.common  # chosen once, whoever goes on
         if self.keeper:
             tensors["load"] = self.keeper.load
         return tensors
@@ -170,7 +185,7 @@ class Trainee:
             total = total + (found.slope + settings.entropy * mixed) / len(lessons)
             loss += found.value / len(lessons)
             entropy += float(mixed.detach()) / len(lessons)
-        shares = self.experts.open_shares() if self.experts else torch.zeros(0)
+        shares = self.experts.open_shares() if self.experts and self.keeper else torch.zeros(0)
         if self.keeper:
             total = total + self.keeper.price(scores, lessons, number / settings.n_steps)
         allowed = settings.allowed_share(number)
@@ -199,7 +214,8 @@ class Trainee:
                     routing: Routing = self.router(lesson.encoded.statistics, self.descriptors, losses)
                 residual = None
                 if bank and placed:
-                    mix = ExpertMix(bank.digest, tuple(used(routing.experts).tolist()))
+                    alpha = with_null(used(routing.experts), len(bank.masks))
+                    mix = ExpertMix(bank.digest, tuple(alpha.tolist()))
                     residual = self.live.numbering.residual(placed.vector(bank.gates(mix)))
                 self.live.compose(as_mixture(self.live, routing.weights, self.sources), residual)
                 read = self.live.read(queries)
