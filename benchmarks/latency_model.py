@@ -36,7 +36,7 @@ from smatter.devices.timing import Timed, time_cases
 from smatter.devices.unmeasured import micro_costs
 from smatter.runtime.deltas import OwnDeltas
 from smatter.runtime.packing import linear_terms
-from smatter.settings import DeviceSetting, MeasureSettings
+from smatter.settings.devices import DeviceSetting, MeasureSettings
 from smatter.units.numbering import REST
 
 NAME = "latency_model"

@@ -25,12 +25,12 @@ import numpy as np
 import torch
 from toy_suite import DOMAINS, Episode, add_noise_sources, draw_episode, make_checkpoints, make_library
 
+from smatter.adapted import Adapted
 from smatter.compose.mixture import Mixture
 from smatter.live.mixture import LiveMixture
 from smatter.live.task import Task
 from smatter.methods import Fit
 from smatter.methods.solver import SolverSettings, solver
-from smatter.pipeline import Adapted
 from smatter.route.evidence import gather_evidence
 from smatter.scores.intervals import mean_interval, paired_difference
 

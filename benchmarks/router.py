@@ -54,7 +54,7 @@ from smatter.methods.solver import SolverSettings, solver
 from smatter.route.encode import encode
 from smatter.route.evidence import gather_evidence
 from smatter.scores.intervals import mean_interval, paired_difference
-from smatter.settings import MetaSettings
+from smatter.settings.training import MetaSettings
 from smatter.tasks.open import SHIPPED
 
 NAME = "router"

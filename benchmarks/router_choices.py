@@ -20,7 +20,7 @@ from smatter.live.episodes import episode_queries, prepared_support
 from smatter.live.task import Task
 from smatter.route.encode import encode
 from smatter.scores.intervals import mean_interval, paired_difference
-from smatter.settings import Imitation, MetaSettings, RouterSettings
+from smatter.settings.training import Imitation, MetaSettings, RouterSettings
 
 NAME = "router_choices"
 PLAIN = "moments, global, softmax"

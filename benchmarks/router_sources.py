@@ -38,7 +38,7 @@ from smatter.route.evidence import gather_evidence
 from smatter.route.router import Router
 from smatter.route.store import TrainedRouter
 from smatter.scores.intervals import mean_interval, paired_difference
-from smatter.settings import RouterSettings
+from smatter.settings.training import RouterSettings
 from smatter.tasks.open import SHIPPED
 
 NAME = "router_sources"

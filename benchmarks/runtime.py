@@ -48,7 +48,7 @@ from smatter.devices.measure import measure_profile
 from smatter.live.mixture import Resident
 from smatter.runtime.merged import MergedRuntime
 from smatter.runtime.shared import SharedRuntime
-from smatter.settings import DeviceSetting, MeasureSettings
+from smatter.settings.devices import DeviceSetting, MeasureSettings
 
 NAME = "runtime"
 TASKS, FRACTIONS = (1, 4, 16, 64), (0.05, 0.1, 0.2, 0.5)

@@ -19,7 +19,7 @@ from smatter.library.edit import init_library
 from smatter.library.library import Library, open_library
 from smatter.live.mixture import Resident
 from smatter.runtime.shared import SharedRuntime
-from smatter.settings import MeasureSettings
+from smatter.settings.devices import MeasureSettings
 
 SIZES: dict[str, Callable[[], PreTrainedModel]] = {
     "vit": sample_network,

@@ -26,7 +26,7 @@ from smatter.methods import Fit, Method
 from smatter.route.encode import Encoded, as_mixture
 from smatter.route.probe import draw_probe
 from smatter.route.store import Ask, TrainedRouter, read_router, write_router
-from smatter.settings import MetaSettings
+from smatter.settings.training import MetaSettings
 from smatter.tasks.lists import TaskList
 from smatter.tasks.open import SHIPPED, open_list, open_suite
 from smatter.tasks.shifts.wear import Worn

@@ -95,11 +95,11 @@ def served_tasks(adapted: Sequence[Any], n_tasks: int) -> tuple[Any, dict[str, A
     Real tasks for heads and alphas; beyond these, weights of experts are drawn, so that no two open the same units.
     """
     import smatter
+    from smatter.adapted import Adapted
     from smatter.compose.experts import ExpertMix
     from smatter.compose.mixture import Mixture
     from smatter.live.mixture import LiveMixture
     from smatter.live.task import Task
-    from smatter.pipeline import Adapted
     from smatter.tasks.export import support_of
 
     library = smatter.open_library(house.LIBRARY)

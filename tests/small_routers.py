@@ -9,7 +9,7 @@ from smatter.live.episodes import prepared_support
 from smatter.live.mixture import LiveMixture
 from smatter.route.probe import draw_probe
 from smatter.route.store import write_router
-from smatter.settings import MetaSettings, RouterSettings
+from smatter.settings.training import MetaSettings, RouterSettings
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.suite import Suite
 from smatter.tasks.support import Support

@@ -17,7 +17,7 @@ from smatter.library.banks import Bank, PlacedBank
 from smatter.library.edit import add_source, init_library
 from smatter.library.library import Library, open_library
 from smatter.runtime.shared import SharedRuntime
-from smatter.settings import UnitKind
+from smatter.settings.training import UnitKind
 from smatter.units.numbering import find_matrices
 
 LAYERS = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40}

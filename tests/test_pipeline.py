@@ -9,12 +9,17 @@ from tiny_libraries import texts_support
 from toy_suite import SIZE, draw_episode
 
 import smatter
+from smatter import pipeline
+from smatter.adapted import Adapted
 from smatter.cli.main import main
+from smatter.compose.mixture import Mixture
 from smatter.errors import InvalidSupport
 from smatter.library.library import Library
 from smatter.live.mixture import LiveMixture
 from smatter.live.task import leave_one_out
-from smatter.route.evidence import gather_evidence
+from smatter.methods import Fit
+from smatter.pipeline import kept_or_single
+from smatter.route.evidence import Evidence, gather_evidence
 from smatter.tasks.support import Support
 
 
@@ -125,3 +130,38 @@ def test_a_library_without_tokenizer_says_so(topics: Library, tmp_path: Path) ->
         smatter.adapt(library, texts_support("law"))
     ids = torch.randint(5, 20, (4, 6), generator=torch.Generator().manual_seed(0))
     assert smatter.adapt(library, Support.of(ids, [0, 0, 1, 1])).predict(ids).names
+
+
+def made_up_fit(losses: tuple[float, ...], error: float) -> Fit:
+    evidence = Evidence(("a", "b"), losses, (0.5, 0.5), error, 1.0)
+    return Fit(Mixture.of({"a": 0.5, "b": 0.5}), evidence=evidence)
+
+
+@pytest.mark.parametrize(
+    ("loss", "kept", "word"),
+    [(0.5, True, ""), (0.75, True, "is kept"), (0.85, False, "a alone is taken"), (float("nan"), True, "")],
+)
+def test_a_source_that_is_clearly_better_alone_is_taken(loss: float, kept: bool, word: str) -> None:
+    fit = made_up_fit((0.6, 0.9), 0.1)
+    judged = kept_or_single(fit, loss)
+    assert (judged.mixture == fit.mixture) == kept
+    assert word in " ".join(judged.notes)
+    if not kept:
+        assert judged.mixture == Mixture.of({"a": 1.0})
+
+
+def test_what_was_not_compared_with_sources_is_kept() -> None:
+    fit = Fit(Mixture.of({"a": 1.0}))
+    assert kept_or_single(fit, 9.0) is fit
+    broken = made_up_fit((float("nan"), 0.4), 0.1)
+    assert kept_or_single(broken, 0.3) is broken
+
+
+def test_adapt_takes_the_single_source_where_the_mixture_is_clearly_worse(toy, monkeypatch) -> None:
+    episode = draw_episode(toy.domains, "red+green", 4)
+    plain = smatter.adapt(toy.library, episode.support, "solver")
+    monkeypatch.setattr(pipeline, "CLEARLY", -100.0)
+    monkeypatch.setattr(Adapted, "loss", 10.0)
+    single = smatter.adapt(toy.library, episode.support, "solver")
+    assert plain.fit.evidence and single.mixture == Mixture.of({plain.fit.evidence.best: 1.0})
+    assert single.recipe.mixture == single.fit.mixture and "is taken instead" in single.fit.notes[-1]

@@ -8,7 +8,7 @@ from typing import Any
 
 _HOMES = {
     "Library": "smatter.library.library",
-    "MetaSettings": "smatter.settings",
+    "MetaSettings": "smatter.settings.training",
     "Mixture": "smatter.compose.mixture",
     "Plan": "smatter.compose.plan",
     "Recipe": "smatter.compose.recipe",
@@ -18,8 +18,8 @@ _HOMES = {
     "TaskList": "smatter.tasks.lists",
     "Residual": "smatter.compose.residual",
     "Arena": "smatter.compose.execute",
-    "DeviceSetting": "smatter.settings",
-    "MeasureSettings": "smatter.settings",
+    "DeviceSetting": "smatter.settings.devices",
+    "MeasureSettings": "smatter.settings.devices",
     "MergedRuntime": "smatter.runtime.merged",
     "RankComponents": "smatter.runtime.units",
     "SharedRuntime": "smatter.runtime.shared",

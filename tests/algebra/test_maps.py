@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from smatter.algebra.simplex import entmax, straight_through_top, to_simplex
-from smatter.settings import WeightMap
+from smatter.settings.training import WeightMap
 
 scores_of = st.lists(st.floats(-20, 20), min_size=1, max_size=9).map(lambda v: torch.tensor(v, dtype=torch.float64))
 

@@ -28,7 +28,7 @@ from smatter.devices.unmeasured import counted_profile, micro_profile, table_pro
 from smatter.errors import InvalidProfile, InvalidSettings, NotFound
 from smatter.library.library import Library
 from smatter.report.profiled import profile_page
-from smatter.settings import DeviceSetting, MeasureSettings
+from smatter.settings.devices import DeviceSetting, MeasureSettings
 from smatter.units.numbering import REST
 
 MLP = "encoder.layer.0.mlp"

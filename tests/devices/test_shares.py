@@ -15,7 +15,7 @@ from smatter.devices.stacks import make_bench
 from smatter.devices.unmeasured import counted_profile
 from smatter.errors import InvalidProfile
 from smatter.records import Partition
-from smatter.settings import DeviceSetting
+from smatter.settings.devices import DeviceSetting
 from smatter.units.numbering import REST
 
 HERE = Fingerprint(device="a", cores=2, capability="b", torch="2", transformers="5", threads=1, batch=8,

@@ -23,7 +23,7 @@ from smatter.library.edit import remove_experts
 from smatter.library.library import Library, open_library
 from smatter.library.mergekit import write_merge
 from smatter.live.mixture import LiveMixture
-from smatter.settings import RouterSettings, UnitKind
+from smatter.settings.training import RouterSettings, UnitKind
 from smatter.units.layouts import make_layout
 
 KINDS: tuple[UnitKind, ...] = ("groups", "elements", "components")

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import smatter
+from smatter.adapted import Adapted
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
 from smatter.compose.residual import Residual
@@ -22,10 +23,9 @@ from smatter.methods import Fit, Passes
 from smatter.methods.private import PrivateSettings, private
 from smatter.methods.refined import RefinedSettings, Tuned, refined
 from smatter.methods.router import RoutedSettings, router
-from smatter.pipeline import Adapted
 from smatter.route.probe import draw_probe
 from smatter.route.store import TABLE, TrainedRouter, read_router, write_router
-from smatter.settings import MetaSettings, RouterSettings, Tying
+from smatter.settings.training import MetaSettings, RouterSettings, Tying
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.suite import Suite
 from smatter.tasks.support import Support

@@ -14,6 +14,7 @@ from tiny_libraries import pixels_support, random_library, texts_support, tiny_b
 from toy_suite import DOMAINS, add_noise_sources, draw_episode
 from toy_suite import make_library as make_toy_library
 
+from smatter.adapted import Adapted
 from smatter.compose.mixture import Mixture
 from smatter.errors import InvalidSettings
 from smatter.library.edit import add_source, init_library
@@ -24,7 +25,7 @@ from smatter.live.mixture import LiveMixture
 from smatter.live.task import Task, leave_one_out
 from smatter.methods import Fit
 from smatter.methods.solver import SolverSettings, solver
-from smatter.pipeline import Adapted, adapt
+from smatter.pipeline import adapt
 from smatter.records import Progress, silent
 from smatter.tasks.support import Support
 

@@ -11,7 +11,7 @@ from smatter.route.descriptor import N_MOMENTS, describe
 from smatter.route.encode import ClassStatistics, Routing
 from smatter.route.probe import Probe
 from smatter.route.router import Router
-from smatter.settings import Pooling, RouterSettings, Tying
+from smatter.settings.training import Pooling, RouterSettings, Tying
 
 N_FEATURES, N_GROUPS, N_MODULES = 6, 4, 3
 

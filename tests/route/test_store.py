@@ -19,7 +19,7 @@ from smatter.live.task import leave_one_out
 from smatter.route.encode import encode
 from smatter.route.probe import draw_probe
 from smatter.route.store import TABLE, WEIGHTS, TrainedRouter, read_router, write_router
-from smatter.settings import MetaSettings, RouterSettings, Tying
+from smatter.settings.training import MetaSettings, RouterSettings, Tying
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.suite import Suite
 from smatter.train.trainee import Trainee

@@ -9,7 +9,7 @@ from smatter.library.library import Library
 from smatter.live.episodes import episode_queries
 from smatter.live.mixture import LiveMixture
 from smatter.route.probe import draw_probe
-from smatter.settings import MetaSettings, RouterSettings
+from smatter.settings.training import MetaSettings, RouterSettings
 from smatter.tasks.shifts.renderings import Inverted, Outline
 from smatter.tasks.suite import Suite
 from smatter.train import assignment

@@ -18,7 +18,7 @@ from smatter.methods.refined import RefinedSettings, refined
 from smatter.methods.router import RoutedSettings, router
 from smatter.route.probe import draw_probe
 from smatter.route.store import TrainedRouter, read_router, write_router
-from smatter.settings import Imitation, MetaSettings, RouterSettings
+from smatter.settings.training import Imitation, MetaSettings, RouterSettings
 from smatter.tasks.lists import TaskList
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.shifts.renderings import Inverted

@@ -15,13 +15,13 @@ from smatter.live.mixture import LiveMixture
 from smatter.live.task import leave_one_out
 from smatter.route.encode import source_losses
 from smatter.route.probe import draw_probe
-from smatter.settings import Imitation, MetaSettings, RouterSettings
+from smatter.settings.training import Imitation, MetaSettings, RouterSettings
 from smatter.tasks.episode import Episode
 from smatter.tasks.lists import TaskList
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.suite import Suite
 from smatter.train.curriculum import Curriculum, Series
-from smatter.train.ensemble import Ensemble
+from smatter.train.ensemble import EnsembleTeacher
 from smatter.train.lessons import Timetable
 from smatter.train.meta import LOG, meta_train
 from smatter.train.objective import task_loss
@@ -37,7 +37,7 @@ def series(suite: Suite) -> tuple[Series, ...]:
     return Series(tasks(suite), 1.0), Series(tasks(suite, 1), 1.0, variant=0)
 
 
-def timetable(suite: Suite, teacher: Ensemble | None) -> Timetable:
+def timetable(suite: Suite, teacher: EnsembleTeacher | None) -> Timetable:
     return Timetable(series(suite), n_tasks=3, evidence_share=0.5, seed=0, teacher=teacher, taught_share=0.7)
 
 
@@ -80,13 +80,13 @@ def test_the_ensemble_agrees_with_a_computation_by_hand(tiny_library: Library, t
     for number in range(3):
         episode = tasks(tiny_suite).episode(number)
         queries, objective = episode_queries(live, episode), leave_one_out(live, prepared_support(live, episode))
-        found = Ensemble().teach(live, tiny_library.names, objective, queries)
+        found = EnsembleTeacher().teach(live, tiny_library.names, objective, queries)
         weights, probabilities = by_hand(live, episode)
         np.testing.assert_allclose(found.weights.numpy(), weights, atol=2e-3)
         np.testing.assert_allclose(found.probabilities.numpy(), probabilities, atol=1e-3)
         known = source_losses(live, objective, tiny_library.names)
         n_forwards = live.n_forwards
-        again = Ensemble().teach(live, tiny_library.names, objective, queries, known)
+        again = EnsembleTeacher().teach(live, tiny_library.names, objective, queries, known)
         assert torch.equal(again.probabilities, found.probabilities)
         assert live.n_forwards == n_forwards + len(tiny_library.names)  # one pass of each source, nothing is solved
 
@@ -95,7 +95,7 @@ def test_one_source_alone_teaches_its_own_predictions(tiny_library: Library, tin
     live, name = LiveMixture(tiny_library), tiny_library.names[1]
     episode = tasks(tiny_suite, n_shot=1).episode(0)
     queries, objective = episode_queries(live, episode), leave_one_out(live, prepared_support(live, episode))
-    found = Ensemble().teach(live, [name], objective, queries)
+    found = EnsembleTeacher().teach(live, [name], objective, queries)
     live.compose(Mixture.of({name: 1.0}))
     torch.testing.assert_close(found.probabilities, queries.logits(live.read(queries)).softmax(dim=1))
 
@@ -106,7 +106,7 @@ def test_the_ensemble_teaches_clean_tasks_and_leaves_lessons_as_they_are(
     live = LiveMixture(tiny_library)
     alone, taught = (
         [lesson for step in range(6) for lesson in timetable(tiny_suite, teacher).lessons(live, step)]
-        for teacher in (None, Ensemble())
+        for teacher in (None, EnsembleTeacher())
     )
     untaught = Timetable(series(tiny_suite), n_tasks=3, evidence_share=0.5, seed=0)
     drawn = [lesson for step in range(6) for lesson in untaught.lessons(live, step)]
@@ -123,7 +123,9 @@ def test_the_ensemble_teaches_clean_tasks_and_leaves_lessons_as_they_are(
 def test_a_lesson_that_is_not_taught_has_the_loss_of_its_labels(tiny_library: Library, tiny_suite: Suite) -> None:
     imitation = Imitation(predictions=0.8, teacher="ensemble")
     trainee = Trainee(LiveMixture(tiny_library), draw_probe(tiny_suite), MetaSettings(RouterSettings(width=8)))
-    lessons = [lesson for step in range(6) for lesson in timetable(tiny_suite, Ensemble()).lessons(trainee.live, step)]
+    lessons = [
+        lesson for step in range(6) for lesson in timetable(tiny_suite, EnsembleTeacher()).lessons(trainee.live, step)
+    ]
 
     def loss(lesson, how: Imitation) -> float:
         found = task_loss(

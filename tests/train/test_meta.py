@@ -10,7 +10,7 @@ from smatter.errors import InvalidSettings
 from smatter.library.library import Library
 from smatter.live.mixture import LiveMixture
 from smatter.route.probe import draw_probe
-from smatter.settings import MetaSettings, RouterSettings
+from smatter.settings.training import MetaSettings, RouterSettings
 from smatter.tasks.lists import TaskList
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.splits import Split

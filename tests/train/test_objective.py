@@ -16,7 +16,7 @@ from smatter.route.encode import encode
 from smatter.route.experts import Experts
 from smatter.route.probe import Probe, draw_probe
 from smatter.route.router import Router
-from smatter.settings import Imitation, RouterSettings, Tying
+from smatter.settings.training import Imitation, RouterSettings, Tying
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.suite import Suite
 from smatter.train.lessons import make_lesson

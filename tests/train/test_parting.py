@@ -5,7 +5,7 @@ import torch
 
 from smatter.errors import InvalidSettings
 from smatter.library.library import Library
-from smatter.settings import MetaSettings, Parting, RouterSettings
+from smatter.settings.training import MetaSettings, Parting, RouterSettings
 from smatter.tasks.shifts.renderings import Inverted, Outline
 from smatter.tasks.suite import Suite
 from smatter.train.curriculum import VARIED_SHARE, make_curriculum

@@ -21,7 +21,7 @@ from smatter.methods.refined import RefinedSettings, refined
 from smatter.methods.router import RoutedSettings
 from smatter.route.probe import draw_probe
 from smatter.route.store import TrainedRouter, read_router, write_router
-from smatter.settings import MetaSettings, RouterSettings
+from smatter.settings.training import MetaSettings, RouterSettings
 from smatter.tasks.episode import Episode
 from smatter.tasks.shifts.renderings import Inverted
 from smatter.tasks.suite import Suite

@@ -14,7 +14,7 @@ from smatter.live.task import Task, leave_one_out
 from smatter.methods.solver import solver
 from smatter.route.encode import as_mixture
 from smatter.route.probe import draw_probe
-from smatter.settings import Imitation, MetaSettings, RouterSettings
+from smatter.settings.training import Imitation, MetaSettings, RouterSettings
 from smatter.tasks.lists import TaskList
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.suite import Suite

@@ -14,7 +14,7 @@ from smatter.library.banks import Bank
 from smatter.live.mixture import LiveMixture
 from smatter.route.experts import Experts
 from smatter.runtime.shared import SharedRuntime
-from smatter.settings import RouterSettings
+from smatter.settings.training import RouterSettings
 from smatter.units.numbering import REST, Numbering
 
 

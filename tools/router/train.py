@@ -18,7 +18,7 @@ from renderings import RENDERINGS, WEAR
 from smatter.backbones.gate import quiet_transformers
 from smatter.cli.output import progress_bar
 from smatter.route.store import write_router
-from smatter.settings import MetaSettings, RouterSettings
+from smatter.settings.training import MetaSettings, RouterSettings
 from smatter.tasks.open import SHIPPED
 from smatter.train.router import train_router
 

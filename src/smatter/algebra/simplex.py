@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from smatter.algebra.threshold import hard_mask
-from smatter.settings import WeightMap
+from smatter.settings.training import WeightMap
 
 
 def project_to_simplex(points: Tensor) -> Tensor:

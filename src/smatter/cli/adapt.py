@@ -24,9 +24,9 @@ from smatter.errors import InvalidSettings, NotFound
 from smatter.settings import MAX_STEPS
 
 if TYPE_CHECKING:
+    from smatter.adapted import Adapted
     from smatter.compose.recipe import Recipe
     from smatter.library.diagnostics import Diagnostics
-    from smatter.pipeline import Adapted
 
 Folder = Annotated[Path, typer.Argument(metavar="LIB", help="The library's folder.", show_default=False)]
 EXAMPLES = "Labelled examples: a folder of class folders with images, or a .csv or .jsonl file of text and label."

@@ -9,7 +9,7 @@ import typer
 from smatter.backbones.gate import quiet_transformers
 from smatter.cli.output import Json, check_new_file, check_page, print_table, progress_bar, say, show
 from smatter.cli.suite import Replace
-from smatter.settings import DeviceDtype, DeviceSetting, ProfileMethod, ProfileSettings
+from smatter.settings.devices import DeviceDtype, DeviceSetting, ProfileMethod, ProfileSettings
 
 if TYPE_CHECKING:
     from smatter.devices.profile import Profile

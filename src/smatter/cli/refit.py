@@ -7,8 +7,8 @@ from smatter.cli.output import check_new_file, say, show
 from smatter.errors import InvalidSettings
 
 if TYPE_CHECKING:
+    from smatter.adapted import Adapted
     from smatter.compose.recipe import Recipe
-    from smatter.pipeline import Adapted
 
 
 def recipe_to_refit(path: Path | None, support: Path | None, renormalise: bool) -> "Recipe | None":

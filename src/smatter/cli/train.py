@@ -10,7 +10,16 @@ from smatter.backbones.gate import quiet_transformers
 from smatter.cli.output import Json, pairs, progress_bar, say, show
 from smatter.cli.suite import Replace, Seed, Shifts, parse_shift_options
 from smatter.errors import InvalidSettings
-from smatter.settings import Imitation, MetaSettings, Pooling, RouterSettings, TeacherName, Tying, UnitKind, WeightMap
+from smatter.settings.training import (
+    Imitation,
+    MetaSettings,
+    Pooling,
+    RouterSettings,
+    TeacherName,
+    Tying,
+    UnitKind,
+    WeightMap,
+)
 
 if TYPE_CHECKING:
     from smatter.route.store import TrainedRouter

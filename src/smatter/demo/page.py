@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from smatter.adapted import Adapted
 from smatter.library.check import Report
 from smatter.library.library import Library
-from smatter.pipeline import Adapted
 from smatter.report import page
 from smatter.report.adapted import diagnostic_parts
 from smatter.report.pictures import contact_sheet

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 from smatter import methods
+from smatter.adapted import Adapted
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
 from smatter.demo.page import Story, make_page
@@ -18,7 +19,6 @@ from smatter.live.task import Task
 from smatter.methods import Fit
 from smatter.methods.refined import RefinedSettings
 from smatter.methods.router import RoutedSettings
-from smatter.pipeline import Adapted
 from smatter.records import Progress, silent
 from smatter.route.store import TrainedRouter, read_router
 from smatter.tasks.episode import Episode

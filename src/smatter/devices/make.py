@@ -12,7 +12,7 @@ from smatter.devices.stacks import make_bench
 from smatter.devices.unmeasured import counted_profile, micro_profile, table_profile
 from smatter.library.library import Library
 from smatter.records import Progress, silent
-from smatter.settings import DeviceSetting, ProfileSettings
+from smatter.settings.devices import DeviceSetting, ProfileSettings
 
 N_POINTS = 24
 """Networks to time when an earlier profile is adjusted."""

@@ -24,7 +24,7 @@ from smatter.devices.stacks import Bench, Stack, make_bench
 from smatter.devices.timing import CASES_PER_BASE, Neighbours, Timed, is_quiet, seconds, time_cases, using_threads
 from smatter.library.library import Library, open_library
 from smatter.records import Progress, part, silent
-from smatter.settings import DeviceSetting, MeasureSettings
+from smatter.settings.devices import DeviceSetting, MeasureSettings
 
 LEAST_ROUNDS, MOST_ROUNDS, CORRECTING_ROUNDS = 4, 60, 20
 ROWS_ROUNDS, SPLIT_ROUNDS = 5, 5

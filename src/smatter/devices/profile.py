@@ -19,7 +19,7 @@ from smatter.files.fields import first_mistake
 from smatter.files.reading import read_small_json
 from smatter.files.writing import write_file
 from smatter.library.library import Library
-from smatter.settings import DeviceSetting
+from smatter.settings.devices import DeviceSetting
 
 MAX_BYTES = 16_000_000
 FEW_POINTS = 8

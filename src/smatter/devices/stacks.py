@@ -19,7 +19,7 @@ from smatter.runtime.deltas import Deltas
 from smatter.runtime.gates import SharedDelta
 from smatter.runtime.shared import SharedRuntime
 from smatter.runtime.units import RankComponents, Units, group_units, rank_units
-from smatter.settings import DeviceSetting
+from smatter.settings.devices import DeviceSetting
 from smatter.units.numbering import REST
 
 DELTA_SIZE = 1e-3

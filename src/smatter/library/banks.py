@@ -26,7 +26,7 @@ from smatter.files.fields import Digest, TensorName, first_mistake
 from smatter.files.reading import header_of, parse_json, regular_file_size
 from smatter.files.writing import encode_header, write_file
 from smatter.records import Partition, TensorSpec
-from smatter.settings import UnitKind
+from smatter.settings.training import UnitKind
 from smatter.units.numbering import Numbering, find_matrices
 
 KEY = "smatter_experts"

@@ -29,7 +29,7 @@ from smatter.files.reading import as_torch, read_small_json, safe_path
 from smatter.library.library import Library
 from smatter.live.objectives import Objective
 from smatter.records import TensorSpec
-from smatter.settings import RouterSettings, UnitKind
+from smatter.settings.training import RouterSettings, UnitKind
 from smatter.tasks.support import Kind
 from smatter.units.layouts import Layout, make_layout
 from smatter.units.numbering import Numbering

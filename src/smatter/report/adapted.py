@@ -1,6 +1,6 @@
 """A page on one task's model: its weights, what the task is like, how the weights moved, what was corrected."""
 
-from smatter.pipeline import Adapted
+from smatter.adapted import Adapted
 from smatter.report import page
 
 

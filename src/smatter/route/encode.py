@@ -19,7 +19,7 @@ from smatter.errors import InvalidSettings
 from smatter.live.mixture import LiveMixture
 from smatter.live.objectives import LeaveOneOut, Objective
 from smatter.records import Progress, silent
-from smatter.settings import Pooling
+from smatter.settings.training import Pooling
 
 N_RESAMPLES = 20
 """Of the examples, to see how much the weights depend on them."""

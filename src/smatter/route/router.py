@@ -20,7 +20,7 @@ from smatter.algebra.simplex import straight_through_top, to_simplex
 from smatter.route.descriptor import N_MOMENTS
 from smatter.route.encode import ClassStatistics, Routing, Summary, linear
 from smatter.route.evidence import difference_error
-from smatter.settings import RouterSettings
+from smatter.settings.training import RouterSettings
 
 LARGEST_MOMENT = 4.0
 """Descriptors are cut off here, in standard deviations: nothing beyond was seen in training."""

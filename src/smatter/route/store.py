@@ -33,7 +33,7 @@ from smatter.route.encode import ClassStatistics, Encoded, Routing
 from smatter.route.experts import used, with_null
 from smatter.route.probe import Probe
 from smatter.route.router import Router
-from smatter.settings import RouterSettings
+from smatter.settings.training import RouterSettings
 from smatter.tasks.rows import MAX_CHARACTERS
 from smatter.tasks.suite import Inputs
 

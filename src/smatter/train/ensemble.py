@@ -27,7 +27,7 @@ TEMPERATURE = 3.0
 
 
 @dataclass(frozen=True)
-class Ensemble:
+class EnsembleTeacher:
     """The sources that take part in a task as its teacher.
 
     Args:

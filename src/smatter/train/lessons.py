@@ -27,7 +27,7 @@ from smatter.live.task import leave_one_out
 from smatter.route.encode import Encoded, encode
 from smatter.tasks.episode import Episode
 from smatter.train.curriculum import Series
-from smatter.train.ensemble import Ensemble
+from smatter.train.ensemble import EnsembleTeacher
 from smatter.train.teacher import Teacher, Teaching
 
 SOURCE_SHARE = 0.8
@@ -75,7 +75,7 @@ class Timetable:
     n_tasks: int
     evidence_share: float
     seed: int
-    teacher: Teacher | Ensemble | None = None
+    teacher: Teacher | EnsembleTeacher | None = None
     taught_share: float = 0.0
 
     def lessons(self, live: LiveMixture, step: int) -> list[Lesson]:
@@ -91,7 +91,7 @@ class Timetable:
             drawn = generator.random(len(names)) < SOURCE_SHARE
             sources = tuple(number for number, name in enumerate(names) if name == base or drawn[number])
             told, taught = generator.random(2) < (self.evidence_share, self.taught_share)
-            if taught and not isinstance(self.teacher, Ensemble):
+            if taught and not isinstance(self.teacher, EnsembleTeacher):
                 sources = tuple(range(len(names)))
             lesson = replace(make_lesson(live, episode, sources, bool(told)), is_taught=bool(taught), variant=variant)
             found.append(replace(lesson, teaching=self._teaching(live, lesson)))
@@ -103,7 +103,7 @@ class Timetable:
             return None
         episode = lesson.episode
         support, queries = prepared_support(live, episode), episode_queries(live, episode)
-        if not isinstance(self.teacher, Ensemble):
+        if not isinstance(self.teacher, EnsembleTeacher):
             return self.teacher.teach(live, support, queries)
         if lesson.variant is not None:
             return None

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from smatter.errors import InvalidSettings
-from smatter.settings import MetaSettings
+from smatter.settings.training import MetaSettings
 from smatter.train.curriculum import Curriculum
-from smatter.train.ensemble import Ensemble
+from smatter.train.ensemble import EnsembleTeacher
 from smatter.train.lessons import Timetable, made_ahead, make_lesson
 from smatter.train.log import Log
 from smatter.train.state import keep, resume
@@ -74,9 +74,9 @@ def meta_train(
     validation = [
         make_lesson(live, episode, everyone, with_evidence=True) for tasks in curriculum.validation for episode in tasks
     ]
-    teacher: Teacher | Ensemble | None = None
+    teacher: Teacher | EnsembleTeacher | None = None
     if settings.imitation.teacher == "ensemble":
-        teacher = Ensemble()
+        teacher = EnsembleTeacher()
     elif settings.imitation.needs_solver:
         if folder is None:
             raise InvalidSettings("a teacher's solutions are kept on disk: give a folder")

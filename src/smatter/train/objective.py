@@ -17,7 +17,7 @@ from smatter.live.mixture import LiveMixture
 from smatter.route.encode import Routing, as_mixture
 from smatter.route.experts import Experts
 from smatter.route.router import Router
-from smatter.settings import Imitation
+from smatter.settings.training import Imitation
 from smatter.train.lessons import Lesson
 from smatter.train.parting import first_choice_closed
 from smatter.train.teacher import better_experts, distillation

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from smatter.settings import Parting
+from smatter.settings.training import Parting
 from smatter.train.curriculum import Series
 from smatter.train.lessons import Lesson
 

@@ -13,7 +13,7 @@ from smatter.live.mixture import LiveMixture
 from smatter.records import Progress, silent
 from smatter.route.probe import draw_probe
 from smatter.route.store import TrainedRouter
-from smatter.settings import MetaSettings
+from smatter.settings.training import MetaSettings
 from smatter.tasks.open import open_suite
 from smatter.tasks.shifts.catalogue import Shift, table_of
 from smatter.tasks.suite import Suite

@@ -25,7 +25,7 @@ from smatter.route.experts import Experts, used, with_null
 from smatter.route.probe import Probe
 from smatter.route.router import Router
 from smatter.route.store import TrainedRouter
-from smatter.settings import MetaSettings
+from smatter.settings.training import MetaSettings
 from smatter.train.assignment import assign, unit_worths
 from smatter.train.curriculum import Series
 from smatter.train.lessons import Lesson

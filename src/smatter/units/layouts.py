@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from smatter.errors import InvalidSettings
-from smatter.settings import UnitKind
+from smatter.settings.training import UnitKind
 from smatter.units.numbering import Matrix, Numbering, find_matrices
 
 

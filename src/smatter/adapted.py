@@ -1,0 +1,233 @@
+"""A task's model: what a method found, its heads, and all that is known of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from smatter.backbones.heads import HEADS, held_out_accuracy, pool
+from smatter.compose.head import ClassHead
+from smatter.compose.mixture import Mixture
+from smatter.compose.recipe import Recipe
+from smatter.compose.records import Notes, Origin
+from smatter.library.diagnostics import Diagnostics, diagnose
+from smatter.library.recipes import write_recipe
+from smatter.live.mixture import LiveMixture
+from smatter.live.model import TaskModel
+from smatter.live.objectives import LeaveOneOut
+from smatter.live.predictions import Predictions
+from smatter.live.task import Task
+from smatter.live.transduce import Learnt, features_of, learn
+from smatter.methods import Fit
+from smatter.settings import HeadName
+
+
+class Adapted:
+    """A task's model.
+
+    Args:
+        live: the network; it gets the task's weights here and must keep them.
+        task: what they were fitted to.
+        fit: what was found.
+        head: how classes are told apart.
+        class_names: the classes in the order that predictions have; the task's own by default.
+        origin: by which method the fit was found.
+    """
+
+    def __init__(
+        self,
+        live: LiveMixture,
+        task: Task,
+        fit: Fit,
+        head: HeadName = "prototype",
+        class_names: Sequence[str] | None = None,
+        origin: Origin | None = None,
+    ) -> None:
+        self.fit, self.head, self.origin = fit, head, origin
+        self._live, self._task = live, task
+        bare = fit.recipe(live.library)
+        self._weights = (bare.own_weight, *(member.weight for member in bare.members))
+        self._reads = _readings(live, task, bare)
+        names = tuple(class_names or task.class_names)
+        if head == "linear":
+            told, members = ClassHead(head, {name: row for row, name in enumerate(names)}), bare.members
+        else:
+            row_of = {name: row for row, name in enumerate(task.class_names)}
+            told, *others = _heads(task, self._reads, head, {name: row_of[name] for name in names})
+            members = tuple(
+                replace(member, coefficients=other.weight, constants=other.bias)
+                for member, other in zip(bare.members, others, strict=True)
+            )
+        if origin is not None:
+            bare = replace(bare, notes=Notes(origin=origin))
+            if not fit.is_private:
+                facts = {"task": task.digest, "loss": self.loss if math.isfinite(self.loss) else None}
+                bare = replace(bare, notes=Notes(origin=origin.model_copy(update=facts)))
+        self._model = TaskModel(live, replace(bare, head=told, members=members))
+        self.recipe = bare if fit.is_private else self._model.recipe
+        self.learnt: Learnt | None = None
+
+    def learn_from(self, queries: Sequence[Any] | Tensor) -> None:
+        """Let inputs without labels move the prototypes, from where the examples put them."""
+        objective = self._task.objective
+        assert isinstance(objective, LeaveOneOut)
+        examples = torch.stack([read[objective.unchanged] for read in self._reads])
+        self.learnt = learn(self._model, features_of(self._model, queries), examples, objective.classes)
+        self._model = self.learnt.model
+        self.recipe = self._model.recipe
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes, in the order of predictions."""
+        return self._model.class_names
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """All sources of the library, with weight or without."""
+        return self._live.library.names
+
+    @property
+    def method(self) -> str:
+        """By which the fit was found; empty where that is not known."""
+        return self.origin.method if self.origin else ""
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """Content digest of each source of the library."""
+        return self._live.library.manifest.digests
+
+    @property
+    def mixture(self) -> Mixture:
+        """The weights of the sources."""
+        return self.recipe.mixture
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share of each source in what is predicted: its weight in the mixture, and in members."""
+        return self.recipe.shares
+
+    @property
+    def needs_router(self) -> bool:
+        """Whether the recipe opens experts that the library does not keep."""
+        experts, kept = self.recipe.experts, {entry.digest for entry in self._live.library.manifest.experts}
+        return experts is not None and not experts.is_idle and experts.bank not in kept
+
+    @cached_property
+    def n_corrected(self) -> int:
+        """How many parameters experts and residual change."""
+        correction = self._live.library.correction(self.recipe)
+        return correction.n_nonzero if correction else 0
+
+    @cached_property
+    def loss(self) -> float:
+        """Leave-one-out loss of the adapted model, on the examples that its weights were chosen by."""
+        objective = self._task.objective
+        if len(self._reads) == 1:
+            return float(objective.losses(self._reads[0]).mean())
+        assert isinstance(objective, LeaveOneOut)
+        scores = pool([objective.scores(read) for read in self._reads], self._weights)
+        return float(objective.losses_of(scores).mean())
+
+    @cached_property
+    def diagnostics(self) -> Diagnostics:
+        """What the model is made of; reads every source once."""
+        return diagnose(self._live.library, self.recipe, self.fit.spread())
+
+    @cached_property
+    def held_out_accuracy(self) -> float:
+        """Share of the examples that are recognised by a head that has not seen them; NaN if no class has two.
+
+        The weights of the sources have seen them, so new examples may be harder.
+        """
+        objective = self._task.objective
+        if self.head != "linear" and len(self._reads) == 1:
+            return objective.held_out_accuracy(self._reads[0], HEADS[self.head])
+        assert isinstance(objective, LeaveOneOut)
+        if self.head != "linear":
+            scores = [objective.held_out_scores(read, HEADS[self.head]) for read in self._reads]
+            return held_out_accuracy(pool(scores, self._weights), objective.classes)
+        named = Predictions.of(self._model.logits(objective.plain), self._model.head).names
+        right = [self._task.class_names[label] for label in objective.classes.tolist()]
+        return sum(map(str.__eq__, named, right)) / len(right)
+
+    def predict(self, inputs: Sequence[Any] | Tensor) -> Predictions:
+        """Name the class of each input: pictures (or their paths), texts, or a prepared tensor."""
+        return self._model.predict(inputs)
+
+    def save(self, path: str | Path, self_contained: bool = False) -> None:
+        """Write the recipe, bound to what it composes now; an existing file is replaced in one step.
+
+        Args:
+            path: of the file.
+            self_contained: expand experts, so that the recipe needs no bank.
+        """
+        library = self._live.library
+        recipe = library.self_contained(self.recipe) if self_contained else self.recipe
+        write_recipe(path, library.pinned(recipe))
+
+    def to_dict(self) -> dict[str, Any]:
+        """All that is known of it, for machines; of private weights nothing but these."""
+        fit, mixture, evidence = self.fit, self.fit.mixture, self.fit.evidence
+        accuracy = math.nan if fit.is_private else self.held_out_accuracy
+        losses = {}
+        if evidence:  # a source that gives no number has none
+            finite = (loss if math.isfinite(loss) else None for loss in evidence.losses)
+            losses = dict(zip(evidence.sources, finite, strict=True))
+        data: dict[str, Any] = {
+            "method": self.method,
+            "classes": [] if fit.is_private else list(self.class_names),
+            "weights": dict.fromkeys(self._live.library.names, 0.0) | self.shares,
+            "losses": losses,
+            "best_single_source": evidence.ranked[0] if evidence else None,
+            "loss": None if fit.is_private else self.loss,
+            "head": self.head,
+            "held_out_accuracy": None if math.isnan(accuracy) else accuracy,
+            "corrected_parameters": self.n_corrected,
+            "likeness": dict(fit.likeness),
+            "experts": fit.expert_weights,
+            "steps": list(fit.trace.losses),
+            "path": [list(row) for row in fit.trace.path],
+            "advice": list(fit.trace.endings),
+            "notes": list(fit.notes),
+            "is_private": fit.is_private,
+            "privacy": dict(fit.privacy),
+            "needs_router": self.needs_router,
+            "members": [
+                {"weight": member.weight, "mixture": member.mixture.mean_weights, "modules": list(member.modules)}
+                for member in fit.members
+            ],
+            "own_weight": self._weights[0],
+            "queries": self.learnt and self.learnt.to_dict(),
+            "query_passes": self._model.n_passes,
+            "resident_bytes": self._model.n_bytes,
+            "passes": None if fit.is_private else asdict(fit.passes),
+            "seconds": None if fit.is_private else fit.seconds,
+        }
+        if mixture.modules:
+            rows = (dict(zip(mixture.sources, row, strict=True)) for row in mixture.rows)
+            data["weights_per_module"] = dict(zip(mixture.modules, rows, strict=True))
+        return data
+
+
+def _readings(live: LiveMixture, task: Task, recipe: Recipe) -> list[Tensor]:
+    """What each network of a recipe reads of a task's examples, its own first, which the live network is afterwards."""
+    found = []
+    for each in reversed(live.library.networks(recipe)):
+        live.compose(each)
+        found.append(live.read(task.objective))
+    return found[::-1]
+
+
+def _heads(task: Task, reads: Sequence[Tensor], kind: HeadName, rows: Mapping[str, int]) -> list[ClassHead]:
+    """A head for each network of a task."""
+    fitted = (task.objective.fit_head(read, HEADS[kind]) for read in reads)
+    lengths = (float(read.norm(dim=-1).mean()) for read in reads)
+    sizes = tuple(torch.bincount(task.objective.classes).tolist())
+    return [replace(head.record(kind, rows, length), sizes=sizes) for head, length in zip(fitted, lengths, strict=True)]
