@@ -132,9 +132,10 @@ def make_page(
         page.section(
             "How well that names the rest",
             f"Share of {n_queries} other pictures of these classes that are named correctly: by the router, told how "
-            "each source does, and after one pass of the base alone; by the solver; by evidence routing, which needs "
-            "no gradient and no training; by the plain average of all sources, and by each of them alone. Nobody knows "
-            "beforehand which source is best.",
+            "each source does; by what the sources predict, each of them a pass, with the router's weights; by the "
+            "router after one pass of the base alone; by the solver; by evidence routing, which needs no gradient and "
+            "no training; by the plain average of all sources, and of their predictions; and by each of them alone. "
+            "Nobody knows beforehand which source is best.",
             page.table(["task", *methods], accuracies),
         ),
         page.section(

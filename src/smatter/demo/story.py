@@ -5,6 +5,7 @@ from pathlib import Path
 
 from smatter import methods
 from smatter.adapted import Adapted
+from smatter.backbones.heads import pool
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
 from smatter.demo.page import Story, make_page
@@ -21,6 +22,7 @@ from smatter.methods.refined import RefinedSettings
 from smatter.methods.router import RoutedSettings
 from smatter.records import Progress, silent
 from smatter.route.store import TrainedRouter, read_router
+from smatter.settings import MixSettings
 from smatter.tasks.episode import Episode
 from smatter.tasks.export import support_of, write_task
 from smatter.tasks.lists import TaskList
@@ -119,14 +121,20 @@ def _adapt(
     library, task = live.library, Task.of(live, support_of(episode))
     fits = {
         "router": methods.find("router")(live, task, RoutedSettings(router)),
+        "predictions": methods.find("router")(live, task, RoutedSettings(router, mix="predictions")),
         "one pass": methods.find("router")(live, task, RoutedSettings(router, evidence=False)),
     }
     fits |= {name: methods.find(name)(live, task) for name in ("solver", "evidence", "average")}
+    fits["average of predictions"] = methods.find("average")(live, task, MixSettings(mix="predictions"))
     queries = episode_queries(live, episode)
 
-    def accuracy(what: Mixture | Recipe) -> float:
-        live.compose(what)
-        return queries.accuracy(live.read(queries))
+    def accuracy(recipe: Recipe) -> float:
+        scores = []
+        for one in library.networks(recipe):
+            live.compose(one)
+            scores.append(queries.logits(live.read(queries)))
+        pooled = pool(scores, (recipe.own_weight, *(member.weight for member in recipe.members)))
+        return float((pooled.argmax(dim=1) == queries.classes).double().mean())
 
     routed = fits["router"]
     found = routed.mixture.mean_weights
@@ -135,7 +143,7 @@ def _adapt(
         is_held_out=suite.domain(domains[0]).role == "ood",
         weights={name: found.get(name, 0.0) for name in library.names},
         accuracies={name: accuracy(fit.recipe(library)) for name, fit in fits.items()}
-        | {name: accuracy(Mixture.of({name: 1.0})) for name in library.names},
+        | {name: accuracy(library.recipe(Mixture.of({name: 1.0}))) for name in library.names},
         likeness=dict(routed.likeness),
         experts=routed.expert_weights,
         seconds=routed.seconds,
