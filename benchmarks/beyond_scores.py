@@ -102,7 +102,7 @@ class Look:
         library = self.network.library
         recipe = what if isinstance(what, Recipe) else what.recipe(library)
         features = torch.stack([self._features(each) for each in library.networks(recipe)])
-        weights = torch.tensor([recipe.own_weight, *(member.weight for member in recipe.members)])
+        weights = torch.tensor(recipe.network_weights)
         n_examples = len(self.classes)
         return Voices(weights.float(), features[:, :n_examples], features[:, n_examples:], self.classes)
 

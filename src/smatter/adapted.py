@@ -53,7 +53,7 @@ class Adapted:
         self.fit, self.head, self.origin = fit, head, origin
         self._live, self._task = live, task
         bare = fit.recipe(live.library)
-        self._weights = (bare.own_weight, *(member.weight for member in bare.members))
+        self._weights = bare.network_weights
         self._reads = _readings(live, task, bare)
         names = tuple(class_names or task.class_names)
         if head == "linear":

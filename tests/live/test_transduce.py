@@ -28,7 +28,7 @@ def test_queries_move_prototypes_as_the_pure_function_says(toy) -> None:
         resident = Resident(library, what=recipe)
         features.append([resident.features(resident.prepare(x)) for x in (episode.support.inputs, episode.queries)])
     support, queries = (torch.stack([each[k] for each in features]) for k in (0, 1))
-    weights = torch.tensor([adapted.recipe.own_weight, *(member.weight for member in adapted.recipe.members)])
+    weights = torch.tensor(adapted.recipe.network_weights)
     labels = torch.tensor(episode.support.labels)
     expected = refined_prototypes(support, labels, queries, weights, len(episode.support.class_names))
     torch.testing.assert_close(

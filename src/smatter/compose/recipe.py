@@ -63,6 +63,11 @@ class Recipe:
         """The weight of its own network's scores; one where it has no members."""
         return 1 - sum(member.weight for member in self.members)
 
+    @property
+    def network_weights(self) -> tuple[float, ...]:
+        """The weight of each network's scores, its own first; see `networks`."""
+        return (self.own_weight, *(member.weight for member in self.members))
+
     def check_is_one(self) -> None:
         """Refuse a recipe of several networks where one is asked for: it would not be its model."""
         if self.members:
@@ -99,10 +104,8 @@ class Recipe:
     def shares(self) -> dict[str, float]:
         """The share of the whole weight that each source with any carries, in its own network and in members."""
         found: dict[str, float] = {}
-        for weight, mixture in (
-            (self.own_weight, self.mixture),
-            *((each.weight, each.mixture) for each in self.members),
-        ):
+        mixtures = (self.mixture, *(member.mixture for member in self.members))
+        for weight, mixture in zip(self.network_weights, mixtures, strict=True):
             for name in mixture.active_sources:
                 column = mixture.sources.index(name)
                 mean = sum(row[column] for row in mixture.rows) / len(mixture.rows)

@@ -133,7 +133,7 @@ def _adapt(
         for one in library.networks(recipe):
             live.compose(one)
             scores.append(queries.logits(live.read(queries)))
-        pooled = pool(scores, (recipe.own_weight, *(member.weight for member in recipe.members)))
+        pooled = pool(scores, recipe.network_weights)
         return float((pooled.argmax(dim=1) == queries.classes).double().mean())
 
     routed = fits["router"]

@@ -48,7 +48,7 @@ class Ensemble:
     @property
     def weights(self) -> tuple[float, ...]:
         """Of the networks' scores."""
-        return (self.recipe.own_weight, *(member.weight for member in self.recipe.members))
+        return self.recipe.network_weights
 
     def features(self, inputs: Inputs) -> list[Tensor]:
         """What each network makes of all rows, (n, d) each, in bounded memory."""

@@ -51,7 +51,7 @@ class TaskModel:
     @property
     def weights(self) -> tuple[float, ...]:
         """Of the networks' scores."""
-        return (self.recipe.own_weight, *(member.weight for member in self.recipe.members))
+        return self.recipe.network_weights
 
     @property
     def n_features(self) -> int:

@@ -97,7 +97,7 @@ class SharedRuntime:
         """
         recipe = recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
         self.library.check_pins(recipe)
-        weights = (recipe.own_weight, *(member.weight for member in recipe.members))
+        weights = recipe.network_weights
         found = []
         for one, weight in zip(self.library.networks(recipe), weights, strict=True):
             base = self._base_of(task, one)
