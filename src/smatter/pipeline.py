@@ -149,8 +149,9 @@ def solve_task(
 def kept_or_single(fit: Fit, loss: float) -> Fit:
     """A fit, or the best single source where that explains the examples clearly better.
 
-    The least loss of several sources is low by luck too: on validation tasks of Signs mixtures whose loss is above it,
-    but by less than `CLEARLY`, are as much more accurate than that source as all others are.
+    The least loss of several sources is low by luck too. On validation tasks of Signs a router's mixtures whose loss is
+    above it by up to one standard error are as much more accurate than that source as all others are; between one and
+    two neither is better, as far as few tasks tell.
 
     Args:
         fit: what a method found; one without evidence is kept.
