@@ -39,12 +39,6 @@ class Ensemble:
                 self._others.append((number, other))
         self._branches = Members(resident.network, [{}, *tails]) if tails else None
 
-    @classmethod
-    def of(cls, resident: Resident, recipe: Recipe) -> Ensemble:
-        """The networks of a recipe; one that is in memory gets the weights of its own network."""
-        resident.compose(resident.library.networks(recipe)[0])
-        return cls(resident, recipe)
-
     @property
     def weights(self) -> tuple[float, ...]:
         """Of the networks' scores."""

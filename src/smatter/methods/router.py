@@ -57,7 +57,7 @@ def router(live: LiveMixture, task: Task, settings: RoutedSettings, progress: Pr
     if settings.evidence:
         routing = open_by_evidence(live, task.objective, trained, routing, opening)
     pooled = routing.weights.mean(dim=0)
-    if encoded.losses is not None:
+    if settings.mix != "weights" and encoded.losses is not None:
         prior = ask(replace(encoded, losses=None)).weights.mean(dim=0)
         pooled = pooled_weights(encoded.losses, prior=prior)
     own, members = as_members(live, settings, pooled, as_mixture(live, routing.weights, names).without_idle())
