@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from smatter.backbones.heads import HEADS, held_out_accuracy, pool
+from smatter.backbones.heads import HEADS, held_out_accuracy, pool, prototype_temperature
 from smatter.compose.head import ClassHead
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
@@ -230,4 +230,9 @@ def _heads(task: Task, reads: Sequence[Tensor], kind: HeadName, rows: Mapping[st
     fitted = (task.objective.fit_head(read, HEADS[kind]) for read in reads)
     lengths = (float(read.norm(dim=-1).mean()) for read in reads)
     sizes = tuple(torch.bincount(task.objective.classes).tolist())
-    return [replace(head.record(kind, rows, length), sizes=sizes) for head, length in zip(fitted, lengths, strict=True)]
+    # Only prototypes: ridge and logistic heads fit the scale of their scores themselves.
+    temperature = prototype_temperature(sum(sizes) / len(sizes), len(reads)) if kind == "prototype" else 1.0
+    return [
+        replace(head.record(kind, rows, length), sizes=sizes, temperature=temperature)
+        for head, length in zip(fitted, lengths, strict=True)
+    ]

@@ -20,6 +20,10 @@ from smatter.settings import HeadName
 SCALE = 10.0
 """Cosines are multiplied by this before the softmax."""
 
+ONE_SHOT_TEMPERATURE, COOLING, POOLED = 1.05, 0.25, 0.85
+"""Of prototypes of single examples; how it falls with their number; what is left of it for several networks, whose
+average is less sure than each. Chosen for the loss of queries on validation tasks of Signs and Words."""
+
 RIDGES = tuple(10 ** (exponent / 2) for exponent in range(2, -9, -1))
 """Strengths of the penalty that `ridge_head` tries, in units of the features' variance; the strongest wins a tie."""
 
@@ -131,6 +135,21 @@ def pool(scores: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
     if len(scores) == 1:
         return scores[0]
     return torch.stack([weight * each for weight, each in zip(weights, scores, strict=True)]).sum(dim=0)
+
+
+def prototype_temperature(n_shot: float, n_networks: int = 1) -> float:
+    """What divides scaled cosines so that their softmax says how often it is right.
+
+    Prototypes of few examples are noisy, and scores against them too far apart; those of many are too close.
+
+    Args:
+        n_shot: examples of a class, on average.
+        n_networks: whose scores are averaged.
+
+    >>> prototype_temperature(1), round(prototype_temperature(5), 2), round(prototype_temperature(5, n_networks=3), 2)
+    (1.05, 0.7, 0.6)
+    """
+    return ONE_SHOT_TEMPERATURE * n_shot**-COOLING * (POOLED if n_networks > 1 else 1.0)
 
 
 FitHead = Callable[[Tensor, Tensor, int], Head]
