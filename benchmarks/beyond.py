@@ -4,8 +4,9 @@
 
 Gains are over the library and router before sources had a common trunk (benchmarks/before.py) and, beside them, over
 the router that ships, each in one pass. Passes are those of a query when it is served; the examples are passed through
-each source once more. Models of routers are means over three seeds. Intervals are clustered by domain. Two more seeds
-of the router are trained first where they are not there (.build/routers).
+each source once more. Models of routers are means over three seeds; the router with a common part is one. Intervals are
+clustered by domain. Two more seeds of the router, and that one, are trained first where they are not there
+(.build/routers).
 """
 
 import argparse
@@ -15,14 +16,15 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import before
-from beyond_scores import SEEDS, TRANSDUCED, over_seeds, score
+from beyond_scores import COMMON, SEEDS, TRANSDUCED, over_seeds, score
 from common import ROOT, SCRATCH, Rows, machine, show, write_result
 from signs_tasks import KINDS, PACKAGES, Scores, shared_out
 from sources_experts_scores import router_folder
+from theory_plots import Panel, Series, draw
 
 sys.path.insert(0, str(ROOT / "tools" / "router"))
 
-from train import N_STEPS, train
+from train import COMMON_SHARE, N_STEPS, train
 
 from smatter.scores.intervals import Interval, clustered_interval
 
@@ -30,12 +32,14 @@ NAME = "beyond"
 CLEAN = [f"{kind}-{form}" for kind in KINDS for form in (1, 2, 5, "noise")]
 PASSES = {
     "base": 1, "uniform": 1, "best by support": 1, "evidence": 1, "solver": 1, "router": 1, "before": 1,
+    "router with a common part": 1, "both with a common part": 7,
     "router predictions 2": 2, "best 2 by support, equal": 2, "random 2, equal": 2, "both 2": 2,
     "branches 2": 1.98, "both branches 2": 1.98,
     "router predictions 3": 3, "best 3 by support, equal": 3, "random 3, equal": 3, "both 3": 3,
     "router predictions 4": 4, "best 4 by support, equal": 4, "random 4, equal": 4, "both 4": 4,
     "router predictions": 6, "uniform predictions": 6, "evidence predictions": 6, "solver predictions": 6,
-    "before, uniform predictions": 6, "ridge on all features": 6, "both": 7, "best source in hindsight": 1,
+    "before, uniform predictions": 6, "ridge on all features": 6, "both": 7,
+    **dict.fromkeys(("best source in hindsight", "best source in hindsight, cross-fitted"), 1),
 }  # fmt: skip
 """At most; sources of hardly any weight are left out of some."""
 
@@ -60,9 +64,10 @@ def model_rows(found: Found) -> Rows:
         for peer, short in (("before", "before"), ("router", "router"), ("uniform predictions", "uniform")):
             gain = difference(found, CLEAN, label, peer)
             row |= {f"over_{short}": gain.mean, f"over_{short}_low": gain.low, f"over_{short}_high": gain.high}
-        if label != "best source in hindsight":
-            losses = [over_seeds(each, f"nll {label}") for name in CLEAN for each in found[name]]
-            row["nll"] = sum(losses) / len(losses)
+        if not label.startswith("best source in hindsight"):
+            for key, prefix in (("nll", "nll "), ("nll_temperature_1", "nll, temperature 1, "), ("sure", "sure ")):
+                values = [over_seeds(each, f"{prefix}{label}") for name in CLEAN for each in found[name]]
+                row[key] = sum(values) / len(values)
         rows.append(row)
     return sorted(rows, key=lambda row: (row["passes"], -row["over_router"]))
 
@@ -89,6 +94,32 @@ def transduction_rows(found: Found) -> Rows:
     return rows
 
 
+def passes_panel(models: Rows) -> Panel:
+    """Accuracy against passes: a line for each idea, a point for each of its sizes."""
+    height = {row["model"]: sum(row[kind] for kind in KINDS) / len(KINDS) for row in models}
+    lines = {
+        "mixed network and sources": ("router", "both 2", "both 3", "both 4", "both"),
+        "sources by router and evidence": (
+            "router predictions 2", "router predictions 3", "router predictions 4", "router predictions"
+        ),
+        "branches": ("router", "branches 2"),
+        "best by support, equal weights": (
+            "best by support", "best 2 by support, equal", "best 3 by support, equal", "best 4 by support, equal",
+            "uniform predictions",
+        ),
+        "random, equal weights": ("random 2, equal", "random 3, equal", "random 4, equal", "uniform predictions"),
+        "one mixture: equal, evidence, solver": ("uniform", "evidence", "solver"),
+        "ridge on all features": ("ridge on all features",),
+        "router before": ("before",),
+        "base": ("base",),
+    }  # fmt: skip
+    series = [
+        Series(name, [PASSES[label] for label in labels], [height[label] for label in labels], mark="both")
+        for name, labels in lines.items()
+    ]
+    return Panel("Accuracy on new tasks, in percent", "passes of each query", "", series, from_zero=False)
+
+
 def put(figures: dict[str, float], name: str, interval: Interval) -> None:
     """A figure with its interval."""
     figures |= {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high}
@@ -106,13 +137,17 @@ def main() -> None:
     routers.mkdir(parents=True, exist_ok=True)
     for seed in SEEDS[1:]:
         train(router_folder(routers, seed), seed, n_steps=n_steps)
+    train(routers / COMMON, n_steps=n_steps, common_share=COMMON_SHARE)
     n_tasks = 1 if options.quick else options.tasks
     jobs = [(f"{options.stage}-{name}", index) for name in CLEAN for index in range(n_tasks)]
     found: dict[str, list[Scores]] = {}
     for (name, _), scores in shared_out("tasks", partial(score, routers), jobs, keep=True):
         found.setdefault(name.removeprefix(f"{options.stage}-"), []).append(scores)
     figures: dict[str, float] = {"tasks": len(jobs)}
-    for name, ours in (("k_pass", "router predictions"), ("two_pass", "branches 2"), ("one_pass", "router")):
+    for name, ours in (
+        ("k_pass", "router predictions"), ("two_pass", "branches 2"), ("one_pass", "router"),
+        ("one_pass_common", "router with a common part"), ("seven_pass", "both"),
+    ):  # fmt: skip
         put(figures, f"{name}_gain", difference(found, CLEAN, ours, "before"))
         if ours != "router":
             put(figures, f"{name}_gain_over_shipped", difference(found, CLEAN, ours, "router"))
@@ -127,6 +162,8 @@ def main() -> None:
     models = model_rows(found)
     show("models", models)
     show("queries that help each other", transduction)
+    if options.stage == "test" and not options.quick:
+        draw(ROOT / "docs" / "images" / f"{NAME}.svg", [passes_panel(models)])
     name = NAME if options.stage == "test" else f"{NAME}_validation"
     tables = {"models": models, "transduction": transduction}
     write_result(name, figures, tables, machine(PACKAGES, 1), time.perf_counter() - begin, options.quick)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 from transduction_peers import balanced, k_means
 
-from smatter.backbones.heads import SCALE, class_sums, ridge_head
+from smatter.backbones.heads import SCALE, class_sums, prototype_temperature, ridge_head
 from smatter.backbones.transduction import refined_prototypes
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
@@ -33,6 +33,9 @@ from smatter.settings import MixSettings
 from smatter.tasks.episode import Episode
 
 SEEDS = (0, 1, 2)
+COMMON = "common"
+"""A router whose shared change has a part that is open for every task; one seed."""
+
 BRANCH = "encoder.stages.2"
 TRANSDUCED = ("router", "router predictions", "uniform predictions", "both 4")
 
@@ -57,6 +60,11 @@ class Voices:
     def n_classes(self) -> int:
         """How many there are."""
         return int(self.labels.max()) + 1
+
+    @property
+    def temperature(self) -> float:
+        """What a recipe would divide the scores by."""
+        return prototype_temperature(len(self.labels) / self.n_classes, len(self.weights))
 
     @cached_property
     def logits(self) -> Tensor:
@@ -119,9 +127,19 @@ class Look:
         truth = self.truth if some is None else self.truth[some]
         return 100 * float((logits.argmax(dim=1) == truth).double().mean())
 
-    def figures(self, label: str, logits: Tensor) -> Scores:
-        """Accuracy and loss of a model."""
-        return {label: self.right(logits), f"nll {label}": float(cross_entropy(logits, self.truth))}
+    def figures(self, label: str, logits: Tensor, temperature: float = 1.0) -> Scores:
+        """Accuracy of a model, its loss with its temperature and without, and how sure it is."""
+        cooled = logits / temperature
+        return {
+            label: self.right(logits),
+            f"nll {label}": float(cross_entropy(cooled, self.truth)),
+            f"nll, temperature 1, {label}": float(cross_entropy(logits, self.truth)),
+            f"sure {label}": 100 * float(cooled.softmax(dim=1).amax(dim=1).mean()),
+        }
+
+    def figures_of(self, label: str, voices: Voices) -> Scores:
+        """The same of prototypes, as they would be served."""
+        return self.figures(label, voices.logits, voices.temperature)
 
     def plain(self, weights: dict[str, float]) -> Voices:
         """Predictions of sources with these weights."""
@@ -206,6 +224,19 @@ def transduced(look: Look, label: str, voices: Voices, index: int) -> Scores:
     return scores
 
 
+def hindsight(look: Look, index: int) -> Scores:
+    """The source that is best on the queries: on those that it is judged on, and cross-fitted, on the other half."""
+    halves = np.random.default_rng([13, index]).permutation(len(look.truth)) % 2 == 0
+    right = torch.stack([look.plain({name: 1.0}).logits.argmax(dim=1) for name in look.network.library.names])
+    right = 100 * (right == look.truth).double()
+    parts = [right[:, torch.from_numpy(half)].mean(dim=1) for half in (halves, ~halves)]
+    fitted = [float(judged[chosen.argmax()]) for chosen, judged in (parts, parts[::-1])]
+    return {
+        "best source in hindsight": float(right.mean(dim=1).max()),
+        "best source in hindsight, cross-fitted": sum(fitted) / 2,
+    }
+
+
 def score(routers: Path, name: str, index: int) -> Scores:
     """All figures of one task."""
     episode = tasks(name).episode(index)
@@ -214,11 +245,11 @@ def score(routers: Path, name: str, index: int) -> Scores:
     old, asked = Look(live(before.LIBRARY), episode), trained(before.ROUTER)
     asked.check_fits(old.network)
     known = old.voices(router(old.network, old.task, RoutedSettings(router=asked)))
-    scores |= old.figures("before", known.logits)
+    scores |= old.figures_of("before", known)
     names = old.network.library.names
-    scores |= old.figures("before, uniform predictions", old.plain(dict.fromkeys(names, 1 / len(names))).logits)
+    scores |= old.figures_of("before, uniform predictions", old.plain(dict.fromkeys(names, 1 / len(names))))
     for label, voices in peers(look, index).items():
-        scores |= look.figures(label, voices.logits)
+        scores |= look.figures_of(label, voices)
         if label in TRANSDUCED:
             scores |= transduced(look, label, voices, index)
     everything = look.plain(dict.fromkeys(look.network.library.names, 1.0))
@@ -226,11 +257,15 @@ def score(routers: Path, name: str, index: int) -> Scores:
     joined, asked_of = (normalize(part, dim=-1).transpose(0, 1).flatten(1) for part in both)
     ridge = ridge_head(joined, look.classes, everything.n_classes)
     scores |= look.figures("ridge on all features", ridge.logits(asked_of))
-    singles = [look.right(look.plain({source: 1.0}).logits) for source in look.network.library.names]
-    scores["best source in hindsight"] = max(singles)
+    scores |= hindsight(look, index)
+    common = trained(routers / COMMON)
+    common.check_fits(look.network)
+    for label, mix in (("router with a common part", "weights"), ("both with a common part", "both")):
+        fit = router(look.network, look.task, RoutedSettings(router=common, mix=mix))
+        scores |= look.figures_of(label, look.voices(fit))
     for seed in SEEDS:
         for label, voices in models(look, seed, router_folder(routers, seed)).items():
-            scores |= look.figures(f"{label} seed {seed}", voices.logits)
+            scores |= look.figures_of(f"{label} seed {seed}", voices)
             if label in TRANSDUCED and not seed:
                 scores |= transduced(look, label, voices, index)
     return scores

@@ -6,7 +6,7 @@ from html import escape
 from math import ceil, floor, log10
 from pathlib import Path
 
-COLOURS = ("#2a78d6", "#d9622b", "#2a9d6f", "#9a5fd0", "#c2467f", "#7a7f87")
+COLOURS = ("#2a78d6", "#d9622b", "#2a9d6f", "#9a5fd0", "#c2467f", "#7a7f87", "#8a6d1f", "#1f2937", "#3bb3c3")
 INK, SOFT, GRID = "#1c2430", "#4b5563", "#e1e5ea"
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM, LEGEND_ROW = 440, 330, 70, 18, 34, 48, 17
 
@@ -43,6 +43,7 @@ class Panel:
     log_x: bool = False
     log_y: bool = False
     y_floor: float | None = None
+    from_zero: bool = True
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def _panel(panel: Panel, height: int) -> str:
     values = values if panel.y_floor is None else [max(v, panel.y_floor) for v in values]
     values = [v for v in values if v > 0 or not panel.log_y]
     across = _Axis.around([v for s in panel.series for v in s.x], LEFT, WIDTH - RIGHT, panel.log_x)
-    up = _Axis.around(values, bottom, TOP, panel.log_y, zero=True)
+    up = _Axis.around(values, bottom, TOP, panel.log_y, zero=panel.from_zero)
     parts = [_text(LEFT, 20, panel.title, "start", f'style="font-weight:600;fill:{INK}"')]
     for tick in up.ticks():
         y = up.place(tick)

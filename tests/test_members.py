@@ -11,7 +11,8 @@ from torch.nn.functional import normalize
 from toy_suite import Episode, draw_episode
 
 import smatter
-from smatter.backbones.heads import SCALE, class_sums
+from smatter.adapted import Adapted
+from smatter.backbones.heads import SCALE, class_sums, prototype_temperature
 from smatter.compose.members import Member
 from smatter.compose.mixture import Mixture
 from smatter.errors import InvalidRecipe, InvalidSettings, UnknownModule
@@ -40,13 +41,31 @@ def by_hand(library: Library, episode: Episode, mixture: Mixture) -> Tensor:
     return SCALE * normalize(queries, dim=1) @ normalize(prototypes, dim=1).T
 
 
+def softened(scores: Tensor, adapted: Adapted) -> Tensor:
+    """Probabilities of scores at the temperature of the task's head."""
+    assert adapted.recipe.head
+    return (scores / adapted.recipe.head.temperature).softmax(dim=1)
+
+
 def test_an_average_of_predictions_is_the_mean_of_scores(toy, episode: Episode) -> None:
     library: Library = toy.library
     adapted = smatter.adapt(library, episode.support, "average", MixSettings(mix="predictions"))
     scores = [by_hand(library, episode, Mixture.of({name: 1.0})) for name in library.names]
-    expected = torch.stack(scores).mean(dim=0).softmax(dim=1)
+    expected = softened(torch.stack(scores).mean(dim=0), adapted)
     torch.testing.assert_close(adapted.predict(episode.queries).probabilities, expected, rtol=1e-5, atol=1e-6)
     assert adapted.to_dict()["query_passes"] == len(library.names)
+
+
+@pytest.mark.parametrize(
+    ("head", "mix"), [("prototype", "weights"), ("prototype", "predictions"), ("ridge", "weights")]
+)
+def test_prototypes_are_softened_by_examples_and_networks(toy, episode: Episode, head: HeadName, mix: Mix) -> None:
+    adapted = smatter.adapt(toy.library, episode.support, "average", MixSettings(mix=mix), head=head)
+    n_shot = len(episode.support.labels) / len(adapted.class_names)
+    n_networks = len(toy.library.names) if mix == "predictions" else 1
+    assert adapted.recipe.head
+    wanted = prototype_temperature(n_shot, n_networks) if head == "prototype" else 1.0
+    assert adapted.recipe.head.temperature == wanted
 
 
 def test_both_counts_the_mixed_network_as_one_of_them(toy, episode: Episode) -> None:
@@ -55,7 +74,7 @@ def test_both_counts_the_mixed_network_as_one_of_them(toy, episode: Episode) -> 
     adapted = smatter.adapt(library, episode.support, "average", MixSettings(mix="both"))
     mixed = Mixture.of(dict.fromkeys(library.names, 1 / n_sources))
     scores = [by_hand(library, episode, each) for each in (mixed, *(Mixture.of({n: 1.0}) for n in library.names))]
-    expected = torch.stack(scores).mean(dim=0).softmax(dim=1)
+    expected = softened(torch.stack(scores).mean(dim=0), adapted)
     torch.testing.assert_close(adapted.predict(episode.queries).probabilities, expected, rtol=1e-5, atol=1e-6)
     assert sum(adapted.shares.values()) == pytest.approx(1)
 
@@ -93,7 +112,7 @@ def test_branches_share_a_trunk_and_are_the_whole_networks(toy, episode: Episode
         member.weight * by_hand(library, episode, other)
         for member, other in zip(adapted.recipe.members, others, strict=True)
     ]
-    expected = torch.stack(scores).sum(dim=0).softmax(dim=1)
+    expected = softened(torch.stack(scores).sum(dim=0), adapted)
     torch.testing.assert_close(adapted.predict(episode.queries).probabilities, expected, rtol=1e-5, atol=1e-6)
 
 

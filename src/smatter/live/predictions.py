@@ -16,7 +16,7 @@ class Prediction:
 
     Args:
         class_names: names of the classes.
-        probabilities: of each, (n_classes,); the softmax of the head's scores, not calibrated.
+        probabilities: of each, (n_classes,); the softmax of the head's scores at its temperature.
     """
 
     class_names: tuple[str, ...]
@@ -39,7 +39,7 @@ class Predictions:
 
     Args:
         class_names: names of the classes, one per column.
-        probabilities: (n_inputs, n_classes); the softmax of the head's scores, not calibrated.
+        probabilities: (n_inputs, n_classes); the softmax of the head's scores at its temperature.
     """
 
     class_names: tuple[str, ...]
