@@ -3,7 +3,8 @@
     python benchmarks/signs_sources.py [--quick] [--split test]
 
 Tasks of five to ten classes and worn pictures, with 1, 2 and 5 shots in turn, as in the lists that ship, of classes
-that no source has seen; prototypes of cosine features. A network called `base, longer` went on from the base for as
+that no source has seen; prototypes of cosine features. Beside the sources stand the plain averages of their weights (one
+pass) and of their predictions (a pass of each). A network called `base, longer` went on from the base for as
 many steps as the specialists, on all domains: if it gained much, the base would be undertrained. It is made by `make
 sources-study` and left out where it is not there.
 """
@@ -32,6 +33,7 @@ from torch import Tensor
 from smatter.backbones.heads import class_sums, prototype_logits
 from smatter.backbones.images import Preprocessing
 from smatter.backbones.network import Network, load_tensors
+from smatter.compose.mixture import Mixture
 from smatter.library.library import open_library
 from smatter.scores.intervals import mean_interval, paired_difference
 from smatter.tasks.lists import TaskList
@@ -49,7 +51,14 @@ SHOTS = (1, 2, 5)
 EASY = 95.0
 """A domain where pixels or a random network exceed this stays out of the means."""
 
+WEIGHTS, PREDICTIONS = "average of weights", "average of predictions"
 Scores = dict[str, list[float]]
+
+
+@cache
+def sources() -> tuple[str, ...]:
+    """Names of the sources that ship."""
+    return open_library(SHIPPED / "signs-library").names
 
 
 @cache
@@ -61,6 +70,9 @@ def networks() -> dict[str, Network]:
     found = {"random network": Network(config)}
     for entry in library.manifest.sources:
         found[entry.name] = _loaded(config, library.path_of(entry))
+    found[WEIGHTS] = Network(config)
+    equal = Mixture.of(dict.fromkeys(sources(), 1 / len(sources())))
+    load_tensors(found[WEIGHTS].model, {name: each.float() for name, each in library.compose(equal).tensors().items()})
     if LONGER.exists():
         found["base, longer"] = _loaded(config, LONGER)
     return found
@@ -74,9 +86,8 @@ def _loaded(config: dict, folder: Path) -> Network:
     return network
 
 
-def accuracy(support: Tensor, queries: Tensor, labels: Tensor, truth: Tensor) -> float:
-    predicted = prototype_logits(queries, class_sums(support, labels, int(labels.max()) + 1)).argmax(dim=1)
-    return 100 * float((predicted == truth).double().mean())
+def accuracy(logits: Tensor, truth: Tensor) -> float:
+    return 100 * float((logits.argmax(dim=1) == truth).double().mean())
 
 
 def score_domain(name: str, split: str, n_tasks: int) -> Scores:
@@ -93,11 +104,15 @@ def score_domain(name: str, split: str, n_tasks: int) -> Scores:
         flat = [part.flatten(1) for part in parts]
         nearest = labels[torch.cdist(flat[1], flat[0]).argmin(dim=1)]
         scores.setdefault("pixel neighbour", []).append(100 * float((nearest == truth).double().mean()))
+        logits = {}
         for network_name, network in networks().items():
             with torch.no_grad():
                 features = network.features({"pixel_values": torch.cat(parts)})
-            found = accuracy(features[: len(labels)], features[len(labels) :], labels, truth)
-            scores.setdefault(network_name, []).append(found)
+            prototypes = class_sums(features[: len(labels)], labels, int(labels.max()) + 1)
+            logits[network_name] = prototype_logits(features[len(labels) :], prototypes)
+        logits[PREDICTIONS] = torch.stack([logits[source] for source in sources()]).mean(dim=0)
+        for network_name, each in logits.items():
+            scores.setdefault(network_name, []).append(accuracy(each, truth))
     return scores
 
 
@@ -149,8 +164,7 @@ def main() -> None:
             some = [row for row in rows if row["role"] == role]
             figures[f"{role}_{method.replace(', ', '_').replace(' ', '_')}"] = sum(r[method] for r in some) / len(some)
     figures["easy_domains"] = sum(max(row["pixel neighbour"], row["random network"]) > EASY for row in rows)
-    sources = [name for name in networks() if name not in ("random network", "base, longer")]
-    best = [max(row[name] for name in sources) for row in rows]
+    best = [max(row[name] for name in sources()) for row in rows]
     figures["lowest_best_source"], figures["highest_best_source"] = min(best), max(best)
     show("accuracy by domain", rows)
     packages = ("torch", "transformers", "numpy")
