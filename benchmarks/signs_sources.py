@@ -3,9 +3,9 @@
     python benchmarks/signs_sources.py [--quick] [--split test]
 
 Tasks of five to ten classes and worn pictures, with 1, 2 and 5 shots in turn, as in the lists that ship, of classes
-that no source has seen; prototypes of cosine features. Beside the sources stand the plain averages of their weights (one
-pass) and of their predictions (a pass of each). A network called `base, longer` went on from the base for as
-many steps as the specialists, on all domains: if it gained much, the base would be undertrained. It is made by `make
+that no source has seen; prototypes of cosine features. Beside the sources stand the plain averages of their weights
+(one pass) and of their predictions (a pass of each). A network called `base, longer` went on from the base for as many
+steps as the specialists, on all domains: if it gained much, the base would be undertrained. It is made by `make
 sources-study` and left out where it is not there.
 """
 
