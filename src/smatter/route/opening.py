@@ -1,25 +1,84 @@
-"""Evidence about residual experts: how well the task's mixture with each of them explains the examples.
+"""A task, routed: what a trained router says of it, with evidence about the sources and about residual experts.
 
-A router learns which experts open on the renderings that it has seen; a loss tells of one that it has not.
+A router learns which experts open on the renderings that it has seen; the loss of the task's mixture with each of them
+tells of one that it has not.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from smatter.live.mixture import LiveMixture
 from smatter.live.objectives import Objective
-from smatter.records import Progress, silent
-from smatter.route.encode import Routing, as_mixture
-from smatter.route.evidence import difference_error
+from smatter.records import Progress, part, silent
+from smatter.route.encode import Encoded, Routing, as_mixture, encode
+from smatter.route.evidence import difference_error, pooled_weights
 from smatter.route.experts import used
-from smatter.route.store import TrainedRouter
+from smatter.route.store import Ask, TrainedRouter
 
 TRUST = 0.35
 """The power of what the router says beside the evidence; chosen on validation tasks of Signs."""
+
+
+@dataclass(frozen=True)
+class Routed:
+    """What a router says of a task, and of which facts.
+
+    Args:
+        ask: the router with the library's sources.
+        encoded: the task as it sees it.
+        routing: what it says.
+    """
+
+    ask: Ask
+    encoded: Encoded
+    routing: Routing
+
+    @cached_property
+    def prior(self) -> Tensor:
+        """Weights of the sources where the router is told nothing of their losses, (n_sources,)."""
+        return self.ask(replace(self.encoded, losses=None)).weights.mean(dim=0)
+
+    @property
+    def pooled(self) -> Tensor:
+        """Weights of the sources' predictions, (n_sources,): by evidence and the prior, where there is evidence."""
+        if self.encoded.losses is None:
+            return self.routing.weights.mean(dim=0)
+        return pooled_weights(self.encoded.losses, prior=self.prior)
+
+
+def route_task(
+    live: LiveMixture,
+    objective: Objective,
+    trained: TrainedRouter,
+    *,
+    evidence: bool = True,
+    max_sources: int | None = None,
+    progress: Progress = silent,
+) -> Routed:
+    """Ask a trained router: a pass of the base, and of each source and each expert for evidence.
+
+    Args:
+        live: the library's network.
+        objective: what the task asks of it.
+        trained: the router.
+        evidence: whether sources and experts are passed the examples.
+        max_sources: the most sources with weight; all by default.
+        progress: told the share of the passes that is done.
+    """
+    sources: Sequence[str] = live.library.names
+    passing, opening = part(progress, 0.5), part(progress, 0.5)
+    encoded = encode(live, objective, sources if evidence else (), passing)
+    ask = Ask(trained, trained.describe(live, sources), max_sources, trained.router.keys())
+    routing = ask(encoded)
+    if evidence:
+        routing = open_by_evidence(live, objective, trained, routing, opening)
+    return Routed(ask, encoded, routing)
 
 
 def open_by_evidence(
