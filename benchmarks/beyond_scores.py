@@ -27,8 +27,9 @@ from smatter.methods import Fit
 from smatter.methods.average import average
 from smatter.methods.best_source import best_source
 from smatter.methods.evidence import EvidenceSettings, evidence
-from smatter.methods.router import RoutedSettings, router
+from smatter.methods.router import RoutedSettings, fit_of, router
 from smatter.methods.solver import SolverSettings, solver
+from smatter.route.opening import route_task
 from smatter.settings import MixSettings
 from smatter.tasks.episode import Episode
 
@@ -164,8 +165,10 @@ def models(look: Look, seed: int, folder: Path) -> dict[str, Voices]:
     asked = trained(folder)
     asked.check_fits(look.network)
 
+    told = route_task(look.network, look.task.objective, asked)
+
     def routed(**how: object) -> Voices:
-        return look.voices(router(look.network, look.task, RoutedSettings(router=asked, **how)))
+        return look.voices(fit_of(look.network, look.task, RoutedSettings(router=asked, **how), told))
 
     found = {
         "router": routed(),
@@ -260,8 +263,9 @@ def score(routers: Path, name: str, index: int) -> Scores:
     scores |= hindsight(look, index)
     common = trained(routers / COMMON)
     common.check_fits(look.network)
+    told = route_task(look.network, look.task.objective, common)
     for label, mix in (("router with a common part", "weights"), ("both with a common part", "both")):
-        fit = router(look.network, look.task, RoutedSettings(router=common, mix=mix))
+        fit = fit_of(look.network, look.task, RoutedSettings(router=common, mix=mix), told)
         scores |= look.figures_of(label, look.voices(fit))
     for seed in SEEDS:
         for label, voices in models(look, seed, router_folder(routers, seed)).items():

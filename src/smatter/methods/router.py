@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from smatter.live.mixture import LiveMixture
     from smatter.live.task import Task
     from smatter.records import Progress
+    from smatter.route.opening import Routed
     from smatter.route.store import TrainedRouter
 
 
@@ -40,23 +41,22 @@ class RoutedSettings(MixSettings):
 @method(RoutedSettings, needs_router=True)
 def router(live: LiveMixture, task: Task, settings: RoutedSettings, progress: Progress) -> Fit:
     """Ask a trained router: a pass of the base, and of each source and each expert for evidence."""
-    from smatter.route.encode import as_mixture
-    from smatter.route.evidence import Evidence
     from smatter.route.opening import route_task
 
     assert settings.router is not None
     check_passes(live, settings)
-    trained, names = settings.router, live.library.names
-    routed = route_task(
-        live,
-        task.objective,
-        trained,
-        evidence=settings.evidence,
-        max_sources=settings.max_sources,
-        progress=progress,
-    )
+    how = {"evidence": settings.evidence, "max_sources": settings.max_sources}
+    return fit_of(live, task, settings, route_task(live, task.objective, settings.router, **how, progress=progress))
+
+
+def fit_of(live: LiveMixture, task: Task, settings: RoutedSettings, routed: Routed) -> Fit:
+    """A task's model from what the router said of it; no pass of any network."""
+    from smatter.route.encode import as_mixture
+    from smatter.route.evidence import Evidence
+
+    trained, names = routed.ask.trained, live.library.names
     routing, losses = routed.routing, routed.encoded.losses
-    pooled = routed.routing.weights.mean(dim=0) if settings.mix == "weights" else routed.pooled
+    pooled = routing.weights.mean(dim=0) if settings.mix == "weights" else routed.pooled
     own, members = as_members(live, settings, pooled, as_mixture(live, routing.weights, names).without_idle())
     return Fit(
         own,
