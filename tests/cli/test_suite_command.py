@@ -10,7 +10,9 @@ from small_suites import picture_suite, write_tree
 
 import smatter
 from smatter.cli.main import main
+from smatter.cli.suite import parse_shift_options
 from smatter.tasks.packed import write_packed
+from smatter.tasks.shifts.shots import Imbalance
 
 LETTERS = "abcdefghijkl"
 
@@ -149,6 +151,11 @@ def test_a_frozen_list_is_not_overwritten_by_accident(tree: Path, tmp_path: Path
     assert (tmp_path / "mine.txt").read_text() == "mine"
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_setting_of_a_shift_may_be_true_or_false(kept: bool) -> None:
+    assert parse_shift_options([f"imbalance:keep_total={str(kept).lower()}"]) == (Imbalance(keep_total=kept),)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -162,6 +169,8 @@ def test_a_frozen_list_is_not_overwritten_by_accident(tree: Path, tmp_path: Path
         (["task", "tree", "--index", "-1"], "--index"),
         (["task", "tree", "--split", "train"], "--split"),
         (["task", "tree", "--shift", "nonsense"], "unknown shift"),
+        (["task", "tree", "--shift", "imbalance:keep_total=1"], "give true or false"),
+        (["task", "tree", "--shift", "imbalance:keep_total=true,target=query"], "aim at support"),
         (["task", "tree", "--list", "nowhere.json"], "does not exist"),
         (["task", "tree", "-o", "no/where"], "create it first"),
         (["freeze", "tree", "-o", "no/where.json", "--split", "all", "--shot", "2"], "create it first"),

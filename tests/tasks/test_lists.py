@@ -38,7 +38,8 @@ def test_a_list_replays(tmp_path: Path) -> None:
 
 def test_shifts_are_part_of_a_list_and_replay(tmp_path: Path) -> None:
     suite = picture_suite()
-    shifts = parse_shifts([{"shift": "label-noise", "rate": 0.4}, {"shift": "gaussian-noise", "severity": 3}])
+    tables = ({"shift": "label-noise", "rate": 0.4}, {"shift": "gaussian-noise", "severity": 3})
+    shifts = parse_shifts([{"shift": "imbalance", "keep_total": True}, *tables])
     tasks = TaskList("hard", Sampler(suite, SamplerSettings("all", n_way=(3, 3), n_shot=(4, 4))), 5, shifts)
     write_list(tmp_path / "a.json", tasks)
     again = read_list(tmp_path / "a.json", suite)

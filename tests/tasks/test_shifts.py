@@ -12,10 +12,11 @@ from smatter.tasks.shifts.catalogue import SHIFTS, apply, parse_shifts, table_of
 from smatter.tasks.shifts.corruptions import Blur, GaussianNoise
 from smatter.tasks.shifts.labels import LabelNoise
 from smatter.tasks.shifts.renderings import Inverted
+from smatter.tasks.shifts.shots import Imbalance
 
 PIXELS = {
     "gaussian-noise", "blur", "jpeg", "occlusion", "low-contrast", "worn", "inverted", "outline", "textured-background",
-    "strong-rotation", "gray-on-colour", "halftone", "stroke-thickness", "perspective",
+    "strong-rotation", "gray-on-colour", "halftone", "stroke-thickness", "perspective", "grayscale", "colour-jitter",
 }  # fmt: skip
 TEXTS = {"template", "casing", "typos"}
 COLUMNS = ("labels", "truth", "domains", "styles")
@@ -150,7 +151,9 @@ def test_text_shifts_refuse_pictures_in_one_line(name: str) -> None:
         SHIFTS[name]()(make_episode(), generator())
 
 
-@pytest.mark.parametrize("name", ["blur", "jpeg", "low-contrast", "inverted", "outline", "template", "casing"])
+@pytest.mark.parametrize(
+    "name", ["blur", "jpeg", "low-contrast", "inverted", "outline", "grayscale", "template", "casing"]
+)
 def test_what_draws_no_random_numbers_ignores_the_order(name: str) -> None:
     episode = make_episode(kinds_of(name)[0])
     order = np.random.default_rng(5).permutation(len(episode.support))
@@ -168,7 +171,7 @@ def test_a_list_stores_every_shift(name: str) -> None:
 
 
 def test_settings_survive_storage() -> None:
-    shifts = (GaussianNoise(target="query", severity=5), LabelNoise(rate=0.4, kind="pairs"))
+    shifts = (GaussianNoise(target="query", severity=5), LabelNoise(rate=0.4, kind="pairs"), Imbalance(keep_total=True))
     assert parse_shifts([table_of(shift) for shift in shifts]) == shifts
 
 
@@ -187,6 +190,7 @@ def test_wrong_tables_are_refused(table: dict) -> None:
         *((name, {"rate": 0}) for name in ("outliers", "near-duplicates", "typos")),
         ("label-noise", {"kind": "odd"}),
         ("imbalance", {"ratio": 0}),
+        *(("imbalance", {"keep_total": value}) for value in (1, 0.5, "much")),
         ("missing-classes", {"n_classes": 0}),
         ("spurious-classes", {"n_classes": 1.5}),
         ("spurious-cue", {"strength": 0}),

@@ -11,6 +11,7 @@ from test_shifts import generator, make_episode
 
 from smatter.tasks.episode import Episode
 from smatter.tasks.shifts.catalogue import SHIFTS
+from smatter.tasks.shifts.colours import ColourJitter, Grayscale
 from smatter.tasks.shifts.corruptions import Blur, GaussianNoise, Jpeg, LowContrast, Occlusion
 from smatter.tasks.shifts.cue import SpuriousCue
 from smatter.tasks.shifts.renderings import GrayOnColour, Halftone, Inverted, Outline, TexturedBackground
@@ -32,7 +33,9 @@ def changed(shift, pictures: np.ndarray, seed: int = 0) -> np.ndarray:
     return shift(with_pictures(pictures), generator(seed)).support.inputs
 
 
-@pytest.mark.parametrize("name", ["gaussian-noise", "blur", "jpeg", "occlusion", "low-contrast", "worn"])
+@pytest.mark.parametrize(
+    "name", ["gaussian-noise", "blur", "jpeg", "occlusion", "low-contrast", "worn", "colour-jitter"]
+)
 def test_each_severity_does_more_harm_than_the_one_before(name: str) -> None:
     pictures = make_episode().support.inputs
     harm = [
@@ -100,6 +103,44 @@ def test_low_contrast_keeps_the_mean() -> None:
     pale = changed(LowContrast(severity=3), pictures)
     assert np.abs(pale.mean(axis=(1, 2, 3)) - pictures.mean(axis=(1, 2, 3))).max() < 0.5
     assert np.allclose(pale.std(axis=(1, 2, 3)) / pictures.std(axis=(1, 2, 3)), 0.25, atol=0.02)
+
+
+def test_shades_of_grey_are_those_of_pillow() -> None:
+    pictures = np.random.default_rng(0).integers(0, 256, (20, 16, 16, 3)).astype(np.uint8)
+    grey = changed(Grayscale(), pictures)
+    assert (grey == grey[..., :1]).all()
+    expected = np.stack([np.asarray(Image.fromarray(each).convert("L")) for each in pictures])
+    assert np.abs(grey[..., 0].astype(int) - expected).max() <= 1
+    assert np.array_equal(changed(Grayscale(), grey), grey)
+
+
+def test_jitter_turns_hues_by_no_more_than_it_says_each_picture_its_own() -> None:
+    """Seen in the plane across the greys, where 18 degrees in YIQ are nearly as many."""
+    jittered = changed(ColourJitter(severity=2), plain((140, 115, 105), n=400)).astype(float)
+    assert (jittered == jittered[:, :1, :1]).all(), "a plain picture stays plain"
+    colour = np.concatenate([np.array([[140, 115, 105]]), jittered[:, 0, 0]])
+    across = colour @ np.array([[2, -1, -1], [0, 3**0.5, -(3**0.5)]]).T
+    angles = np.degrees(np.arctan2(across[:, 1], across[:, 0]))
+    turned = (angles[1:] - angles[0] + 180) % 360 - 180
+    assert 10 < np.abs(turned).max() < 30 and abs(turned.mean()) < 2 and (turned > 0).any() and (turned < 0).any()
+    light = colour @ (0.299, 0.587, 0.114) / (np.array([140, 115, 105]) @ (0.299, 0.587, 0.114))
+    assert 0.75 < light.min() < 0.85 and 1.15 < light.max() < 1.25
+
+
+def test_jitter_leaves_grey_pictures_grey() -> None:
+    grey = np.repeat(np.random.default_rng(0).integers(0, 256, (20, 16, 16, 1)), 3, axis=-1).astype(np.uint8)
+    jittered = changed(ColourJitter(severity=5), grey).astype(int)
+    assert np.ptp(jittered, axis=-1).max() <= 1
+
+
+def test_jitter_is_a_contrast_around_the_mean_and_a_brightness() -> None:
+    pictures = plain(100, n=200)
+    pictures[:, :16] = 140
+    dark, light = (changed(ColourJitter(severity=2), pictures)[:, row, 0, 0].astype(float) for row in (20, 4))
+    brightness, contrast = (dark + light) / 240, (light - dark) / (dark + light) * 6
+    for found in (brightness, contrast):
+        assert 0.77 < found.min() < 0.83 and 1.17 < found.max() < 1.23 and abs(found.mean() - 1) < 0.03
+    assert abs(np.corrcoef(brightness, contrast)[0, 1]) < 0.2
 
 
 def test_inverting_twice_gives_the_picture_back() -> None:

@@ -1,6 +1,7 @@
 """Outliers, copies, imbalance, missing and spurious classes, mismatched styles, the forbidden class."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from smatter.tasks.episode import Episode, Examples
 from smatter.tasks.shifts.classes import MissingClasses, SpuriousClasses, StyleMismatch
 from smatter.tasks.shifts.labels import LabelNoise
 from smatter.tasks.shifts.safety import FORBIDDEN, ForbiddenClass, ForbiddenDomain, count_refusals
-from smatter.tasks.shifts.shots import Imbalance, NearDuplicates, Outliers
+from smatter.tasks.shifts.shots import Imbalance, NearDuplicates, Outliers, apportion
 
 
 def counts(examples: Examples) -> list[int]:
@@ -100,6 +101,52 @@ def test_classes_thin_out_geometrically(target: str) -> None:
 def test_every_class_keeps_a_shot() -> None:
     after = Imbalance(ratio=0.001)(make_episode(shots=(1, 2, 5, 1)), generator())
     assert min(counts(after.support)) == 1 and len(counts(after.support)) == 4
+
+
+def test_an_imbalance_of_as_many_shots_takes_them_from_the_queries() -> None:
+    before = make_episode(shots=(5,) * 5, n_query=8)
+    pool = before.support.joined(before.query)
+    class_of = dict(zip(rows(pool), pool.labels.tolist(), strict=True))
+    orders = set()
+    for seed in range(20):
+        after = Imbalance(ratio=0.2, keep_total=True)(before, generator(seed))
+        # 25 in the proportions .2 ** (0, 1/4, 1/2, 3/4, 1): 9.6, 6.4, 4.3, 2.9, 1.9.
+        assert sorted(counts(after.support)) == [2, 3, 4, 6, 10]
+        orders.add(tuple(counts(after.support)))
+        shots, asked = set(rows(after.support)), set(rows(after.query))
+        assert len(shots) == 25 and not shots & asked and asked <= set(rows(before.query))
+        grown = np.maximum(0, np.array(counts(after.support)) - 5)
+        assert counts(after.query) == (8 - grown).tolist()
+        for part in (after.support, after.query):
+            assert [class_of[row] for row in rows(part)] == part.labels.tolist() == part.truth.tolist()
+    assert len(orders) > 10
+
+
+@pytest.mark.parametrize("shots", [(1, 1, 1), (3, 1, 2), (5, 5, 5)])
+def test_queries_and_shots_of_every_class_are_left_where_examples_are_few(shots: tuple[int, ...]) -> None:
+    before = make_episode(shots=shots, n_query=2)
+    for seed in range(10):
+        after = Imbalance(ratio=0.01, keep_total=True)(before, generator(seed))
+        assert len(after.support) == sum(shots)
+        assert min(counts(after.support)) >= 1 and min(counts(after.query)) >= 1
+
+
+def test_numbers_shared_out_are_the_nearest_there_are() -> None:
+    """By all that there are: the least sum of (size - quota)^2 / quota, within the bounds."""
+    random = np.random.default_rng(0)
+    for _ in range(50):
+        shares, most = random.random(4) + 0.01, random.integers(1, 9, 4)
+        total = int(random.integers(4, most.sum() + 1))
+        quota = total * shares / shares.sum()
+        allowed = [sizes for sizes in product(*(range(1, bound + 1) for bound in most)) if sum(sizes) == total]
+        best = min(allowed, key=lambda sizes: ((np.array(sizes) - quota) ** 2 / quota).sum())
+        assert apportion(shares.tolist(), total, most.tolist()) == list(best)
+
+
+def test_only_the_support_keeps_its_size() -> None:
+    for target in ("query", "both"):
+        with pytest.raises(InvalidSuite, match=f"{target}.*aim at support$"):
+            Imbalance(target=target, keep_total=True)
 
 
 def test_queries_of_no_class_stay_when_others_thin_out() -> None:

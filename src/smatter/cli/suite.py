@@ -279,6 +279,8 @@ def parse_shift_options(texts: list[str] | None) -> "tuple[Shift, ...]":
 
 
 def _value(text: str) -> str | int | float:
+    if text in ("true", "false"):
+        return text == "true"
     for kind in (int, float):
         try:
             return kind(text)

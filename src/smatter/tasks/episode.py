@@ -42,6 +42,16 @@ class Examples:
         columns = (column[indices] for column in (self.labels, self.truth, self.domains, self.styles))
         return Examples(inputs, *columns)
 
+    def joined(self, other: Examples) -> Examples:
+        """These, followed by others of the same kind."""
+        inputs: Inputs
+        if isinstance(self.inputs, tuple) and isinstance(other.inputs, tuple):
+            inputs = self.inputs + other.inputs
+        else:
+            inputs = np.concatenate([np.asarray(self.inputs), np.asarray(other.inputs)])
+        columns = ("labels", "truth", "domains", "styles")
+        return Examples(inputs, *(np.concatenate([getattr(self, name), getattr(other, name)]) for name in columns))
+
     def with_inputs(self, inputs: Inputs) -> Examples:
         """The same examples, changed."""
         return replace(self, inputs=inputs)

@@ -47,7 +47,7 @@ class _Table(BaseModel):
     suite: Name
     digest: Digest
     settings: SamplerSettings
-    shifts: Annotated[tuple[dict[str, str | int | float], ...], Field(max_length=MAX_SHIFTS)] = ()
+    shifts: Annotated[tuple[dict[str, str | bool | int | float], ...], Field(max_length=MAX_SHIFTS)] = ()
     seed: int
     n_tasks: Annotated[int, Field(ge=1, le=MAX_TASKS)]
     draws: Digest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
@@ -73,8 +74,9 @@ def open_list(suite: str, name: str, final: bool = False) -> TaskList:
     """Open a frozen list of tasks that is shipped with a suite; see `read_list`."""
     path = SHIPPED / suite / LISTS / f"{name}.json"
     if not path.exists():
-        known = ", ".join(sorted(each.stem for each in path.parent.glob("*.json"))) or "none"
-        raise NotFound(f"no list {name!r} is shipped with {suite!r}; there are: {known}")
+        known = sorted(each.stem for each in path.parent.glob("*.json"))
+        near = ", ".join(get_close_matches(name, known, n=5, cutoff=0)) or "none"
+        raise NotFound(f"no list {name!r} is among the {len(known)} shipped with {suite!r}; the nearest: {near}")
     return read_list(path, _read_once(SHIPPED / suite), final)
 
 

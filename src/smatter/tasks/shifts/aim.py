@@ -95,6 +95,11 @@ def largest_channel(pictures: np.ndarray[Any, np.dtype[Number]]) -> np.ndarray[A
     return largest
 
 
+def lightness(pictures: Pictures) -> Floats:
+    """How light each pixel looks, from 0 to 1, by the weights of ITU-R BT.601, (n, height, width, 1)."""
+    return np.asarray(pictures @ np.array([0.299, 0.587, 0.114], np.float32), np.float32)[..., None] / np.float32(255)
+
+
 def border_colour(pictures: Pictures) -> Floats:
     """What the ground of each picture most likely is: the median of its outermost pixels, (n, 1, 1, 3)."""
     sides = (pictures[:, 0], pictures[:, -1], pictures[:, :, 0], pictures[:, :, -1])

@@ -11,6 +11,7 @@ import numpy as np
 from smatter.errors import InvalidSuite
 from smatter.tasks.episode import Episode
 from smatter.tasks.shifts.classes import MissingClasses, SpuriousClasses, StyleMismatch
+from smatter.tasks.shifts.colours import ColourJitter, Grayscale
 from smatter.tasks.shifts.corruptions import Blur, GaussianNoise, Jpeg, LowContrast, Occlusion
 from smatter.tasks.shifts.cue import SpuriousCue
 from smatter.tasks.shifts.labels import LabelNoise
@@ -40,6 +41,8 @@ SHIFTS: dict[str, type[Shift]] = {
     "occlusion": Occlusion,
     "low-contrast": LowContrast,
     "worn": Worn,
+    "grayscale": Grayscale,
+    "colour-jitter": ColourJitter,
     "outliers": Outliers,
     "near-duplicates": NearDuplicates,
     "imbalance": Imbalance,

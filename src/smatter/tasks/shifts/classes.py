@@ -10,7 +10,6 @@ from smatter.errors import InvalidSuite
 from smatter.tasks.episode import Episode, Examples, Integers
 from smatter.tasks.sampler import MAX_WAY
 from smatter.tasks.shifts.aim import check_count, choose_some
-from smatter.tasks.suite import Inputs
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ class StyleMismatch:
 
     def __call__(self, episode: Episode, generator: np.random.Generator) -> Episode:
         """The task dealt again."""
-        pool = _joined(episode.support, episode.query)
+        pool = episode.support.joined(episode.query)
         in_support = np.arange(len(pool)) < len(episode.support)
         is_shot_style = _half_of_styles(pool, generator)
         to_support, to_query = in_support.copy(), ~in_support
@@ -111,13 +110,3 @@ def _half_of_styles(pool: Examples, generator: np.random.Generator) -> np.ndarra
 
 def _first(mask: np.ndarray[tuple[int], np.dtype[np.bool_]], n: int) -> Integers:
     return np.flatnonzero(mask)[:n]
-
-
-def _joined(one: Examples, other: Examples) -> Examples:
-    inputs: Inputs
-    if isinstance(one.inputs, tuple) and isinstance(other.inputs, tuple):
-        inputs = one.inputs + other.inputs
-    else:
-        inputs = np.concatenate([np.asarray(one.inputs), np.asarray(other.inputs)])
-    columns = ("labels", "truth", "domains", "styles")
-    return Examples(inputs, *(np.concatenate([getattr(one, name), getattr(other, name)]) for name in columns))

@@ -13,6 +13,7 @@ from smatter.tasks.shifts.aim import (
     border_colour,
     distance_from,
     largest_channel,
+    lightness,
     rounded,
 )
 
@@ -82,7 +83,7 @@ class GrayOnColour(PictureShift):
         hue = 6 * generator.random((len(pictures), 1, 1, 1), np.float32)
         pure = (np.abs((hue + np.array([0, 4, 2], np.float32)) % 6 - 3) - 1).clip(0, 1)
         colour = 255 * (1 - SATURATION * (1 - pure))
-        grey = LIGHTEST * _lightness(pictures)
+        grey = LIGHTEST * lightness(pictures)
         opacity = (distance_from(border_colour(pictures), pictures) / 128).clip(0, 1)
         return rounded(colour + opacity * (grey - colour))
 
@@ -102,14 +103,9 @@ class Halftone(PictureShift):
         # From 0 in the middle of a dot to 1 between dots; a dot is where it is below the ink of the place.
         waves = (np.cos(turn * N_CELLS * way + phase) for way, phase in zip((across, along), phases, strict=True))
         screen = (2 - sum(waves)) / 4
-        ink = MOST_INK * (1 - _lightness(pictures))
+        ink = MOST_INK * (1 - lightness(pictures))
         dots = (SHARPNESS * (ink - screen[..., None])).clip(0, 1)
         return np.repeat(rounded(255 - 255 * dots), 3, axis=-1)
-
-
-def _lightness(pictures: Pictures) -> Floats:
-    """How light each pixel looks, from 0 to 1, by the weights of ITU-R BT.601, (n, height, width, 1)."""
-    return np.asarray(pictures @ np.array([0.299, 0.587, 0.114], np.float32), np.float32)[..., None] / np.float32(255)
 
 
 def _patterns(shape: tuple[int, int, int], generator: np.random.Generator) -> Floats:

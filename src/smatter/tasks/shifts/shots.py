@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -92,35 +93,80 @@ class NearDuplicates:
 
 @dataclass(frozen=True)
 class Imbalance:
-    """Examples left out so that classes, in random order, become rarer step by step.
+    """Classes, in random order, become rarer step by step.
 
-    In the support this is shot imbalance; in the query, label shift. Both have an order of their own.
+    In the support this is shot imbalance; in the query, label shift. Both have an order of their own. Examples are
+    left out, so that their number falls too. `keep_total` keeps the number of shots, to see what imbalance does by
+    itself: classes that get more shots take them from their own queries, which are asked no more, and the others lose
+    some. Every class that has queries keeps one, so that a class of few examples gets fewer shots than is its due.
 
     Args:
         target: which part loses examples.
         ratio: size of the rarest class relative to the commonest, if both had as many before; between them sizes fall
             geometrically. Every class keeps an example.
+        keep_total: whether the support stays as large as it was; for the support alone.
     """
 
     target: Target = "support"
     ratio: float = 0.2
+    keep_total: bool = False
 
     def __post_init__(self) -> None:
         check_choices(self, InvalidSuite, target=Target)
         check_shares(self, "ratio", above_zero=True, error=InvalidSuite)
+        if not isinstance(self.keep_total, bool):
+            raise InvalidSuite(f"keep_total is {str(self.keep_total)[:80]!r}: give true or false")
+        if self.keep_total and self.target != "support":
+            raise InvalidSuite(f"keep_total of {self.target!r}: only shots can be replaced, by queries; aim at support")
 
     def __call__(self, episode: Episode, generator: np.random.Generator) -> Episode:
-        """The task with fewer examples."""
+        """The task with fewer examples, or others."""
+        if self.keep_total:
+            return self._exchanged(episode, generator)
         return aim(episode, self.target, lambda examples: self._thinned(examples, generator))
 
     def _thinned(self, examples: Examples, generator: np.random.Generator) -> Examples:
         classes = members_of_classes(examples)
-        ranks = choose_some(len(classes), len(classes), generator) / max(1, len(classes) - 1)
         is_kept = examples.labels < 0
-        for members, rank in zip(classes, ranks.tolist(), strict=True):
-            n_kept = max(1, round(self.ratio**rank * len(members)))
+        for members, share in zip(classes, self._shares(len(classes), generator), strict=True):
+            n_kept = max(1, round(share * len(members)))
             is_kept[members[choose_some(len(members), n_kept, generator)]] = True
         return examples.select(np.flatnonzero(is_kept))
+
+    def _exchanged(self, episode: Episode, generator: np.random.Generator) -> Episode:
+        support, query = episode.support, episode.query
+        classes = members_of_classes(support)
+        spare = [np.flatnonzero(query.truth == support.labels[members[0]]) for members in classes]
+        sizes = [len(members) for members in classes]
+        most = [size + max(0, len(own) - 1) for size, own in zip(sizes, spare, strict=True)]
+        wanted = apportion(self._shares(len(classes), generator), sum(sizes), most)
+        is_kept, is_moved = support.labels < 0, np.zeros(len(query), bool)
+        for members, own, n_wanted in zip(classes, spare, wanted, strict=True):
+            is_kept[members[choose_some(len(members), n_wanted, generator)]] = True
+            is_moved[own[choose_some(len(own), max(0, n_wanted - len(members)), generator)]] = True
+        shots = support.select(np.flatnonzero(is_kept)).joined(query.select(np.flatnonzero(is_moved)))
+        return replace(episode, support=shots, query=query.select(np.flatnonzero(~is_moved)))
+
+    def _shares(self, n_classes: int, generator: np.random.Generator) -> list[float]:
+        """Size of each class relative to the commonest."""
+        ranks = choose_some(n_classes, n_classes, generator) / max(1, n_classes - 1)
+        return [self.ratio**rank for rank in ranks.tolist()]
+
+
+def apportion(shares: Sequence[float], total: int, most: Sequence[int]) -> list[int]:
+    """Whole numbers with a given sum, each from 1 to its own bound, as near to the shares as they can be.
+
+    One by one they go to the class with the largest share / (2 size + 1) (Webster's method): of all such numbers these
+    have the least sum of (size - quota)^2 / quota, where a quota is the exact part of the total.
+
+    >>> apportion([1.0, 0.5, 0.25], 14, [20, 20, 20]), apportion([1.0, 0.5, 0.25], 14, [6, 20, 20])
+    ([8, 4, 2], [6, 5, 3])
+    """
+    sizes = [1] * len(shares)
+    for _ in range(total - len(shares)):
+        free = [number for number, size in enumerate(sizes) if size < most[number]]
+        sizes[max(free, key=lambda number: shares[number] / (2 * sizes[number] + 1))] += 1
+    return sizes
 
 
 def members_of_classes(examples: Examples) -> list[Integers]:
