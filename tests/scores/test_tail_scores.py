@@ -97,6 +97,21 @@ def test_variants_of_one_draw_widen_the_interval() -> None:
     assert alike.half > 1.7 * apart.half
 
 
+@pytest.mark.slow
+def test_the_interval_of_a_tail_covers_nearly_as_often_as_it_says() -> None:
+    """Two methods whose tasks are exchangeable: the reduction is zero, and draws make their variants alike."""
+    generator = np.random.default_rng(5)
+    draws = np.repeat(np.arange(168), 6)
+    hits = 0
+    for _ in range(400):
+        hardness = generator.normal(size=168)[draws] + 0.7 * generator.normal(size=len(draws))
+        own = hardness + 0.25 * generator.normal(size=(2, len(draws)))
+        first, second = generator.binomial(75, 1 / (1 + np.exp(-own))) / 75
+        found = cvar_reduction(first, second, 0.1, draws, generator=generator, n_resamples=300)
+        hits += found.low <= 0 <= found.high
+    assert 0.89 < hits / 400 < 0.98
+
+
 def test_a_reference_without_losses_has_no_reduction() -> None:
     found = cvar_reduction([0.0, 0.1], [0.0, 0.0], 0.5, ["a", "b"], generator=np.random.default_rng(0))
     assert math.isnan(found.mean) and found.low == -math.inf and found.high == math.inf

@@ -86,6 +86,7 @@ def cvar_difference(
 
     The interval is a paired bootstrap over draws: each method's tail is made of its own worst tasks, so the difference
     is no mean of differences, and variants of one draw (clean, noisy, blurred) come or stay away together.
+    With some 170 draws of six variants and a tail of a tenth it covers in 92 to 93 % of simulations, not in 95.
 
     Args:
         losses: of each task, (n,).
