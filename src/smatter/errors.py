@@ -65,6 +65,10 @@ class InvalidSupport(SmatterError, ValueError):
     """Labelled examples that cannot be read, or from which nothing can be learnt."""
 
 
+class InvalidScores(SmatterError, ValueError):
+    """Numbers that cannot be scored: not finite, not in pairs, or a share outside its range."""
+
+
 class InvalidSuite(SmatterError, ValueError):
     """A suite or a list of tasks that cannot be read, or from which the tasks asked for cannot be drawn."""
 

@@ -1,1 +1,1 @@
-"""Numbers in, numbers out: how sure a mean or a difference is."""
+"""Numbers in, numbers out: tails, calibration, abstention, hindsight and frontiers, and how sure each of them is."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from smatter.errors import InvalidScores
+from smatter.scores.arrays import Groups, Rows, rows_of_groups
 
 Z = 1.959963984540054
 """Of a two-sided interval that covers 95 %."""
@@ -14,7 +17,7 @@ Z = 1.959963984540054
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and its 95 % interval."""
+    """A mean, or another statistic, and its 95 % interval."""
 
     mean: float
     low: float
@@ -44,7 +47,7 @@ def mean_interval(values: Sequence[float]) -> Interval:
 def paired_difference(first: Sequence[float], second: Sequence[float]) -> Interval:
     """First minus second, task by task: what they have in common does not widen the interval."""
     if len(first) != len(second):
-        raise ValueError(f"{len(first)} and {len(second)} values are not pairs: score both on the same tasks")
+        raise InvalidScores(f"{len(first)} and {len(second)} values are not pairs: score both on the same tasks")
     return mean_interval([a - b for a, b in zip(first, second, strict=True)])
 
 
@@ -64,7 +67,7 @@ def clustered_interval(values: Sequence[float], clusters: Sequence[Hashable]) ->
     from scipy.stats import t
 
     if len(values) != len(clusters):
-        raise ValueError(f"{len(values)} values in {len(clusters)} clusters: give the cluster of each value")
+        raise InvalidScores(f"{len(values)} values in {len(clusters)} clusters: give the cluster of each value")
     sample = np.asarray(values, np.float64)
     mean = float(sample.mean())
     sums: dict[Hashable, float] = {}
@@ -76,3 +79,36 @@ def clustered_interval(values: Sequence[float], clusters: Sequence[Hashable]) ->
     variance = n_clusters / (n_clusters - 1) * sum(each * each for each in sums.values()) / len(sample) ** 2
     half = float(t.ppf(0.975, n_clusters - 1)) * math.sqrt(variance)
     return Interval(mean, mean - half, mean + half)
+
+
+def bootstrap_interval(
+    statistic: Callable[[Rows], float], clusters: Groups, *, generator: np.random.Generator, n_resamples: int = 2000
+) -> Interval:
+    """Any statistic of tasks, and percentiles of it over resamples of whole clusters (Efron and Tibshirani, 1993).
+
+    A comparison is paired if the statistic reads the same rows of both methods. A resample in which the statistic is
+    undefined (NaN) counts as outside on both sides: an interval with many of them has no end.
+
+    Args:
+        statistic: from numbers of rows, in which a row may stand several times, to a number.
+        clusters: of each row; what is drawn, such as the draw of a task whose variants are all among the rows.
+        generator: draws the clusters.
+        n_resamples: how many times.
+
+    Returns:
+        The statistic of all rows as `mean`, with 2.5 % of the resamples below and 2.5 % above the interval.
+
+    >>> values = np.arange(100.0)
+    >>> str(bootstrap_interval(lambda rows: values[rows].mean(), range(100), generator=np.random.default_rng(0)))
+    '49.5 ± 5.6'
+    """
+    members = list(rows_of_groups(clusters).values())
+    whole = float(statistic(np.arange(len(clusters))))
+    if len(members) < 2:
+        return Interval(whole, -math.inf, math.inf)
+    drawn = generator.integers(len(members), size=(n_resamples, len(members))).tolist()
+    found = np.array([statistic(np.concatenate([members[each] for each in resample])) for resample in drawn])
+    # An order statistic on the outer side: one between two of them would mix a number with infinity.
+    low = np.quantile(np.where(np.isnan(found), -np.inf, found), 0.025, method="lower")
+    high = np.quantile(np.where(np.isnan(found), np.inf, found), 0.975, method="higher")
+    return Interval(whole, float(low), float(high))
