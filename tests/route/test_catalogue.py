@@ -118,7 +118,9 @@ def test_builders_come_close_to_the_best_set(seed: int, size: int) -> None:
 
 def test_more_members_of_an_average_can_harm_and_are_then_left_out() -> None:
     logs = torch.tensor([0.9, 0.1, 0.1]).log().expand(2, 3).unsqueeze(-1)
-    assert choose_members(AverageMember(logs), torch.ones(3), 3).members == (0,)
+    loss = AverageMember(logs)
+    assert choose_members(loss, torch.ones(3), 3).members == (0,)
+    assert loss((0,)) - loss((0, 1)) < loss((0, 2)) - loss((0, 1, 2)), "and so its gains do not diminish"
 
 
 def test_an_average_wants_other_members_than_a_choice() -> None:
