@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Literal, get_args
 
 import torch
@@ -92,6 +93,24 @@ class Catalogue:
             raise BudgetInfeasible(
                 f"the catalogue's {len(self)} routings cost {total:g} together, above {limit:g}: take fewer of them"
             )
+
+
+def usual_catalogue(sources: Sequence[str], experts: Sequence[str] = ()) -> Catalogue:
+    """Every source alone, every pair of them, all alike, and all alike with each expert; a pass costs one.
+
+    >>> usual_catalogue(("base", "law"), ("inverted",)).names
+    ('base', 'law', 'base and law', 'all alike', 'all alike, inverted')
+    """
+    n_sources, n_experts = len(sources), len(experts)
+    alone, equal = torch.eye(n_sources), torch.full((1, n_sources), 1 / n_sources)
+    pairs = list(combinations(range(n_sources), 2))
+    halves = torch.stack([(alone[first] + alone[second]) / 2 for first, second in pairs]) if pairs else alone[:0]
+    names = [*sources, *(f"{sources[first]} and {sources[second]}" for first, second in pairs), "all alike"]
+    opened = torch.eye(n_experts + 1)
+    weights = torch.cat([alone, halves, equal, equal.expand(n_experts, -1)])
+    null = opened[-1].expand(len(names), -1)
+    names += [f"all alike, {expert}" for expert in experts]
+    return Catalogue(tuple(names), weights, experts=torch.cat([null, opened[:-1]]), costs=torch.ones(len(names)))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,203 @@
+"""The table of routings: what every candidate routing makes of a task, computed once (Bayes-routed paper, section 4).
+
+Rules, scores and bounds over routings are arithmetic on it. A row is a routing: those of a catalogue, the router's own
+point, and the catalogue's mixtures with the experts that the point opens, since a rendering that asks for an expert
+asks for it whatever the mixture.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from smatter.backbones.heads import class_sums, example_losses, prototype_logits
+from smatter.errors import InvalidRouter, SmatterError
+from smatter.files.reading import MappedFile, as_torch
+from smatter.files.writing import write_tensors
+from smatter.live.episodes import prepared_support
+from smatter.live.mixture import LiveMixture
+from smatter.live.objectives import LeaveOneOut
+from smatter.live.task import Task
+from smatter.records import TensorSpec
+from smatter.route.catalogue import Catalogue
+from smatter.route.encode import as_mixture
+from smatter.route.opening import route_task
+from smatter.route.store import TrainedRouter
+from smatter.tasks.episode import Episode
+from smatter.tasks.lists import TaskList
+
+FORMAT = 1
+"""Raised when rows of earlier versions must not be found any more."""
+
+POINT, BARE = "point", "point without experts"
+WITH_EXPERTS = " with the point's experts"
+"""What follows the name of a routing of the catalogue whose experts are those of the point."""
+
+DTYPES = {torch.float32: "F32", torch.int64: "I64"}
+
+
+@dataclass(frozen=True)
+class TaskTable:
+    """What some routings make of one task.
+
+    Args:
+        points: the routings, weights of the sources and, after them, of the experts and the null expert;
+            (n_routings, d). The first is the router's own.
+        held_out: scores of the examples' rows by prototypes that have not seen them, (n_routings, n_rows, n_classes).
+        labels: class of each row, (n_rows,).
+        examples: example of each row, (n_rows,).
+        scores: of the queries, (n_routings, n_queries, n_classes).
+        truth: class of each query, (n_queries,); -1 for one of no class of the task.
+        prior: the router's weights of the sources where it is told nothing of their losses, (n_sources,).
+    """
+
+    points: Tensor
+    held_out: Tensor
+    labels: Tensor
+    examples: Tensor
+    scores: Tensor
+    truth: Tensor
+    prior: Tensor
+
+    @property
+    def n_classes(self) -> int:
+        """How many there are."""
+        return self.scores.shape[-1]
+
+    @property
+    def n_shot(self) -> float:
+        """Examples of a class, on average."""
+        return (int(self.examples.max()) + 1) / self.n_classes
+
+    @cached_property
+    def losses(self) -> Tensor:
+        """Leave-one-out loss of each example by each routing, (n_routings, n_examples)."""
+        return torch.stack([example_losses(rows, self.labels, self.examples) for rows in self.held_out]).double()
+
+
+def row_names(catalogue: Catalogue) -> tuple[str, ...]:
+    """Names of the rows of every table of a catalogue, (n_routings)."""
+    plain = (name for name, row in zip(catalogue.names, catalogue.experts, strict=True) if float(row[-1]) == 1)
+    return (POINT, BARE, *catalogue.names, *(f"{name}{WITH_EXPERTS}" for name in plain))
+
+
+def rows_of(catalogue: Catalogue, point: Tensor) -> Tensor:
+    """The rows of a task's table, (n_routings, d), in the order of `row_names`.
+
+    Args:
+        catalogue: the routings that are the same for every task.
+        point: the router's own, (d,).
+    """
+    n_sources = catalogue.weights.shape[1]
+    alpha = point[n_sources:]
+    null = torch.zeros_like(alpha)
+    null[-1] = 1.0
+    plain = catalogue.weights[catalogue.experts[:, -1] == 1].to(point)
+    with_experts = torch.cat([plain, alpha.expand(len(plain), -1)], dim=1)
+    bare = torch.cat([point[:n_sources], null])
+    return torch.cat([point[None], bare[None], catalogue.points.to(point), with_experts])
+
+
+def make_table(live: LiveMixture, trained: TrainedRouter, catalogue: Catalogue, episode: Episode) -> TaskTable:
+    """Pass a task's examples and queries through every routing, each network once.
+
+    Args:
+        live: the library's network.
+        trained: the router.
+        catalogue: see `rows_of`; its sources are the library's, its experts the router's.
+        episode: the task.
+    """
+    task = Task.of(live, prepared_support(live, episode))
+    objective = task.objective
+    assert isinstance(objective, LeaveOneOut)
+    routed = route_task(live, objective, trained)
+    names = live.library.names
+    alpha = routed.routing.experts.double()
+    point = torch.cat([routed.routing.weights.mean(dim=0), alpha, 1 - alpha.sum()[None]])
+    points = rows_of(catalogue, point)
+    row_of = {int(name): row for row, name in enumerate(task.class_names)}  # `Task.of` numbers classes by contents
+    truth = torch.tensor([row_of.get(int(label), -1) for label in episode.query.truth])
+    queries = live.examples(episode.query.inputs)
+    known: dict[bytes, tuple[Tensor, Tensor]] = {}
+    for place in points:
+        key = place.numpy().tobytes()
+        if key in known:
+            continue
+        mixture = as_mixture(live, place[None, : len(names)], names).without_idle()
+        live.compose(live.library.recipe(mixture, experts=trained.mix(live, place[len(names) : -1].float())))
+        read = live.features(objective.inputs)
+        prototypes = class_sums(read[objective.unchanged], objective.classes, objective.n_classes)
+        known[key] = objective.scores(read), prototype_logits(live.features(queries), prototypes)
+    found = [known[place.numpy().tobytes()] for place in points]
+    return TaskTable(
+        points=points.float(),
+        held_out=torch.stack([each for each, _ in found]),
+        labels=objective.labels,
+        examples=objective.examples,
+        scores=torch.stack([each for _, each in found]),
+        truth=truth,
+        prior=routed.prior.float(),
+    )
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Tables of tasks in a folder, one file each, made when they are first asked for; the folder may be deleted.
+
+    Args:
+        folder: where they are kept.
+        live: the library's network.
+        trained: the router.
+        catalogue: the routings.
+    """
+
+    folder: Path
+    live: LiveMixture
+    trained: TrainedRouter
+    catalogue: Catalogue
+
+    @cached_property
+    def _key(self) -> list[object]:
+        rows = hashlib.sha256(self.catalogue.points.double().numpy().tobytes()).hexdigest()
+        manifest = self.live.library.manifest
+        if not self.trained.digest:
+            raise InvalidRouter("tables are kept by the digest of a router's files: write it to a folder first")
+        return [FORMAT, manifest.digests, manifest.base, self.trained.digest, rows]
+
+    def path(self, tasks: TaskList, index: int) -> Path:
+        """The file of one task of a list."""
+        shifts = [repr(shift) for shift in tasks.shifts]
+        told = [*self._key, tasks.sampler.suite.digest, repr(tasks.sampler.settings), tasks.sampler.seed, shifts, index]
+        return self.folder / f"{hashlib.sha256(json.dumps(told).encode()).hexdigest()}.safetensors"
+
+    def __call__(self, tasks: TaskList, index: int) -> TaskTable:
+        """One task's table, found or made; a damaged file is made again."""
+        path = self.path(tasks, index)
+        if path.exists():
+            with suppress(SmatterError, TypeError):
+                return read_table(path)
+        table = make_table(self.live, self.trained, self.catalogue, tasks.episode(index))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_table(path, table)
+        return table
+
+
+def write_table(path: Path, table: TaskTable) -> None:
+    """Keep a table."""
+    tensors: dict[str, Tensor] = {field.name: getattr(table, field.name).contiguous() for field in fields(table)}
+    items = [(name, TensorSpec(DTYPES[each.dtype], tuple(each.shape)), each.numpy()) for name, each in tensors.items()]
+    write_tensors(path, items, {})
+
+
+def read_table(path: Path) -> TaskTable:
+    """A table that was kept."""
+    file = MappedFile(path)
+    tensors = {name: as_torch(file.whole(name).copy(), each.spec) for name, each in file.header.tensors.items()}
+    return TaskTable(**tensors)
