@@ -72,9 +72,14 @@ class TaskTable:
         return self.scores.shape[-1]
 
     @property
+    def classes(self) -> Tensor:
+        """Class of each example, (n_examples,)."""
+        return torch.zeros(int(self.examples.max()) + 1, dtype=torch.int64).scatter(0, self.examples, self.labels)
+
+    @property
     def n_shot(self) -> float:
         """Examples of a class, on average."""
-        return (int(self.examples.max()) + 1) / self.n_classes
+        return len(self.classes) / self.n_classes
 
     @cached_property
     def losses(self) -> Tensor:

@@ -1,0 +1,144 @@
+"""From a posterior over routings to the networks that are run: decision rules (Bayes-routed paper, section 5).
+
+A rule gives networks and weights of their scores. One network is one pass of each query; K are K passes.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from smatter.errors import InvalidSettings
+from smatter.route.posteriors import Posterior
+from smatter.route.posteriors.categorical import Categorical
+
+RuleName = Literal["point", "mean", "map", "gibbs", "top", "half"]
+SIZED = ("gibbs", "top", "half")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a posterior becomes networks.
+
+    Args:
+        name: `point`, the router's own routing; `mean`, one network at the expected routing; `map`, the likeliest
+            routing; `gibbs`, random routings, averaged; `top`, the likeliest, averaged by their probabilities; `half`,
+            the router's own with half of the weight and the likeliest others with the other half.
+        n_members: routings that are drawn or taken, beside the router's own.
+    """
+
+    name: RuleName
+    n_members: int = 1
+
+    def __post_init__(self) -> None:
+        if self.name not in get_args(RuleName):
+            raise InvalidSettings(f"unknown decision {self.name!r}: use {', '.join(get_args(RuleName))}")
+        if not 1 <= self.n_members <= 1_000:
+            raise InvalidSettings(f"a decision over {self.n_members} routings: give from 1 to 1000")
+
+    @classmethod
+    def parse(cls, text: str) -> Rule:
+        """A rule as people write it, such as `mean` or `half:3`.
+
+        >>> Rule.parse("half:3")
+        Rule(name='half', n_members=3)
+        """
+        found = re.fullmatch(r"(point|mean|map)|(gibbs|top|half):(\d{1,4})", text)
+        if not found:
+            forms = ", ".join(f"{name}:K" if name in SIZED else name for name in get_args(RuleName))
+            raise InvalidSettings(f"unknown decision {text[:80]!r}: use one of {forms}")
+        alone, sized, count = found.groups()
+        return cls(alone) if alone else cls(sized, int(count))
+
+    @property
+    def passes(self) -> int:
+        """Passes of a query, at most."""
+        return {"half": self.n_members + 1}.get(self.name, self.n_members)
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.n_members}" if self.name in SIZED else self.name
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The networks of a task.
+
+    Args:
+        points: their routings, (n_networks, d), all different.
+        weights: of their scores, (n_networks,), on the simplex.
+    """
+
+    points: Tensor
+    weights: Tensor
+
+    @classmethod
+    def of(cls, points: Tensor, weights: Tensor) -> Chosen:
+        """Routings that occur several times are one network, with all their weight."""
+        distinct, place = points.unique(dim=0, return_inverse=True)
+        together = weights.new_zeros(len(distinct)).index_add(0, place, weights)
+        order = together.argsort(descending=True, stable=True)
+        return cls(distinct[order], together[order] / together.sum())
+
+
+def decide(rule: Rule, posterior: Posterior, point: Tensor, generator: torch.Generator) -> Chosen:
+    """The networks that a rule takes.
+
+    Args:
+        rule: which.
+        posterior: over routings of one task; `top` and `half` want a catalogue.
+        point: the router's own routing, (d,).
+        generator: of what is drawn.
+    """
+    if rule.name == "point":
+        return Chosen(point[None], point.new_ones(1))
+    if rule.name in ("mean", "map"):
+        one = posterior.mean() if rule.name == "mean" else posterior.mode()
+        return Chosen(one[None].to(point), point.new_ones(1))
+    if rule.name == "gibbs":
+        drawn = posterior.sample(rule.n_members, generator).to(point)
+        return Chosen.of(drawn, point.new_full((rule.n_members,), 1 / rule.n_members))
+    if not isinstance(posterior, Categorical):
+        raise InvalidSettings(f"{rule} takes routings of a catalogue, and the posterior has none: use mean or gibbs:K")
+    return _likeliest(rule, posterior, point)
+
+
+def _likeliest(rule: Rule, posterior: Categorical, point: Tensor) -> Chosen:
+    probs = posterior.probs.detach().clone()
+    if rule.name == "half":
+        probs = probs.masked_fill((posterior.points.to(point) == point).all(dim=1), 0.0)
+    n_possible = int((probs > 0).sum())
+    if rule.n_members > n_possible:
+        raise InvalidSettings(f"{rule} takes more routings than the {n_possible} that there are: give fewer")
+    kept = probs.argsort(descending=True, stable=True)[: rule.n_members]
+    points, weights = posterior.points[kept].to(point), (probs[kept] / probs[kept].sum()).to(point)
+    if rule.name == "half":
+        points, weights = torch.cat([point[None], points]), torch.cat([point.new_full((1,), 0.5), weights / 2])
+    return Chosen.of(points, weights)
+
+
+def robust_weights(weights: Tensor, losses: Tensor, radius: float) -> Tensor:
+    """The worst weights within an l1 ball: mass moves from the least loss to the largest, (n_routings,).
+
+    The loss at these weights is max {v.losses : v on the simplex, |v - weights|_1 <= radius}: what a choice may cost
+    where the posterior itself is off by that much (Bayes-routed paper, section 3).
+
+    Args:
+        weights: on the simplex, (n_routings,).
+        losses: of the routings, (n_routings,).
+        radius: of the ball, from 0 to 2.
+
+    >>> robust_weights(torch.tensor([0.6, 0.3, 0.1]), torch.tensor([1.0, 2.0, 3.0]), 1.0)
+    tensor([0.1000, 0.3000, 0.6000])
+    """
+    if not 0 <= radius <= 2:
+        raise InvalidSettings(f"weights on a simplex differ by at most 2: give a radius from 0 to 2, not {radius}")
+    order = losses.argsort()
+    sorted_weights = weights[order]
+    left = (sorted_weights.cumsum(dim=0) - radius / 2).clamp(min=0)
+    kept = torch.cat([left[:1], left.diff()])
+    kept[-1] = kept[-1] + (1 - kept.sum())
+    return torch.empty_like(weights).scatter(0, order, kept)
