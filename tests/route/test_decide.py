@@ -6,7 +6,7 @@ import torch
 from scipy.optimize import linprog
 
 from smatter.errors import InvalidSettings
-from smatter.route.decide import Chosen, Rule, decide, robust_weights
+from smatter.route.decide import Deployed, Rule, decide, robust_weights
 from smatter.route.posteriors.categorical import Categorical
 from smatter.route.posteriors.dirichlet import Dirichlet
 
@@ -16,7 +16,7 @@ POSTERIOR = Categorical(POINTS, PROBS.log())
 POINT = torch.tensor([0.3, 0.7, 1.0], dtype=torch.float64)
 
 
-def chosen(text: str, seed: int = 0, point: torch.Tensor = POINT) -> Chosen:
+def chosen(text: str, seed: int = 0, point: torch.Tensor = POINT) -> Deployed:
     return decide(Rule.parse(text), POSTERIOR, point, torch.Generator().manual_seed(seed))
 
 

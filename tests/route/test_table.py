@@ -17,7 +17,7 @@ from smatter.live.task import Task
 from smatter.methods.router import RoutedSettings, router
 from smatter.route.catalogue import Catalogue, usual_catalogue
 from smatter.route.store import TrainedRouter, read_router
-from smatter.route.table import BARE, POINT, WITH_EXPERTS, Tables, TaskTable, make_table, read_table, row_names
+from smatter.route.table import BARE, POINT, WITH_EXPERTS, Tables, TaskTable, make_table, read_task_table, row_names
 from smatter.tasks.lists import TaskList
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.suite import Suite
@@ -99,11 +99,11 @@ def test_tables_are_kept_found_and_made_again_if_damaged(live, trained, catalogu
     tables = Tables(tmp_path / "tables", live, trained, catalogue)
     made = tables(tasks, 2)
     path = tables.path(tasks, 2)
-    assert same(read_table(path), made)
+    assert same(read_task_table(path), made)
     before = path.stat().st_mtime_ns
     assert same(tables(tasks, 2), made) and path.stat().st_mtime_ns == before
     path.write_bytes(path.read_bytes()[:-7])
-    assert same(tables(tasks, 2), made) and same(read_table(path), made)
+    assert same(tables(tasks, 2), made) and same(read_task_table(path), made)
     assert tables.path(tasks, 1) != path
     smaller = Tables(tables.folder, live, trained, catalogue.subset([0, 1]))
     assert smaller.path(tasks, 2) != path and len(smaller(tasks, 2).points) == 6

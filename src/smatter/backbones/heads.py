@@ -5,6 +5,7 @@ All are linear in the direction of a feature, and in all every class counts alik
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -149,7 +150,7 @@ def prototype_temperature(n_shot: float, n_networks: int = 1) -> float:
     >>> prototype_temperature(1), round(prototype_temperature(5), 2), round(prototype_temperature(5, n_networks=3), 2)
     (1.05, 0.7, 0.6)
     """
-    return ONE_SHOT_TEMPERATURE * n_shot**-COOLING * (POOLED if n_networks > 1 else 1.0)
+    return ONE_SHOT_TEMPERATURE * math.pow(n_shot, -COOLING) * (POOLED if n_networks > 1 else 1.0)
 
 
 FitHead = Callable[[Tensor, Tensor, int], Head]

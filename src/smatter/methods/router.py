@@ -45,8 +45,15 @@ def router(live: LiveMixture, task: Task, settings: RoutedSettings, progress: Pr
 
     assert settings.router is not None
     check_passes(live, settings)
-    how = {"evidence": settings.evidence, "max_sources": settings.max_sources}
-    return fit_of(live, task, settings, route_task(live, task.objective, settings.router, **how, progress=progress))
+    routed = route_task(
+        live,
+        task.objective,
+        settings.router,
+        evidence=settings.evidence,
+        max_sources=settings.max_sources,
+        progress=progress,
+    )
+    return fit_of(live, task, settings, routed)
 
 
 def fit_of(live: LiveMixture, task: Task, settings: RoutedSettings, routed: Routed) -> Fit:

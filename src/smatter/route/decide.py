@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import torch
 from torch import Tensor
@@ -47,12 +47,12 @@ class Rule:
         >>> Rule.parse("half:3")
         Rule(name='half', n_members=3)
         """
-        found = re.fullmatch(r"(point|mean|map)|(gibbs|top|half):(\d{1,4})", text)
-        if not found:
+        name, _, count = text.partition(":")
+        is_sized = name in SIZED
+        if name not in get_args(RuleName) or not re.fullmatch(r"\d{1,4}" if is_sized else "", count) or text[-1] == ":":
             forms = ", ".join(f"{name}:K" if name in SIZED else name for name in get_args(RuleName))
             raise InvalidSettings(f"unknown decision {text[:80]!r}: use one of {forms}")
-        alone, sized, count = found.groups()
-        return cls(alone) if alone else cls(sized, int(count))
+        return cls(cast(RuleName, name), int(count) if is_sized else 1)
 
     @property
     def passes(self) -> int:
@@ -64,7 +64,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Deployed:
     """The networks of a task.
 
     Args:
@@ -76,7 +76,7 @@ class Chosen:
     weights: Tensor
 
     @classmethod
-    def of(cls, points: Tensor, weights: Tensor) -> Chosen:
+    def of(cls, points: Tensor, weights: Tensor) -> Deployed:
         """Routings that occur several times are one network, with all their weight."""
         distinct, place = points.unique(dim=0, return_inverse=True)
         together = weights.new_zeros(len(distinct)).index_add(0, place, weights)
@@ -84,7 +84,7 @@ class Chosen:
         return cls(distinct[order], together[order] / together.sum())
 
 
-def decide(rule: Rule, posterior: Posterior, point: Tensor, generator: torch.Generator) -> Chosen:
+def decide(rule: Rule, posterior: Posterior, point: Tensor, generator: torch.Generator) -> Deployed:
     """The networks that a rule takes.
 
     Args:
@@ -94,19 +94,19 @@ def decide(rule: Rule, posterior: Posterior, point: Tensor, generator: torch.Gen
         generator: of what is drawn.
     """
     if rule.name == "point":
-        return Chosen(point[None], point.new_ones(1))
+        return Deployed(point[None], point.new_ones(1))
     if rule.name in ("mean", "map"):
         one = posterior.mean() if rule.name == "mean" else posterior.mode()
-        return Chosen(one[None].to(point), point.new_ones(1))
+        return Deployed(one[None].to(point), point.new_ones(1))
     if rule.name == "gibbs":
         drawn = posterior.sample(rule.n_members, generator).to(point)
-        return Chosen.of(drawn, point.new_full((rule.n_members,), 1 / rule.n_members))
+        return Deployed.of(drawn, point.new_full((rule.n_members,), 1 / rule.n_members))
     if not isinstance(posterior, Categorical):
         raise InvalidSettings(f"{rule} takes routings of a catalogue, and the posterior has none: use mean or gibbs:K")
     return _likeliest(rule, posterior, point)
 
 
-def _likeliest(rule: Rule, posterior: Categorical, point: Tensor) -> Chosen:
+def _likeliest(rule: Rule, posterior: Categorical, point: Tensor) -> Deployed:
     probs = posterior.probs.detach().clone()
     if rule.name == "half":
         probs = probs.masked_fill((posterior.points.to(point) == point).all(dim=1), 0.0)
@@ -117,7 +117,7 @@ def _likeliest(rule: Rule, posterior: Categorical, point: Tensor) -> Chosen:
     points, weights = posterior.points[kept].to(point), (probs[kept] / probs[kept].sum()).to(point)
     if rule.name == "half":
         points, weights = torch.cat([point[None], points]), torch.cat([point.new_full((1,), 0.5), weights / 2])
-    return Chosen.of(points, weights)
+    return Deployed.of(points, weights)
 
 
 def robust_weights(weights: Tensor, losses: Tensor, radius: float) -> Tensor:

@@ -187,21 +187,21 @@ class Tables:
         path = self.path(tasks, index)
         if path.exists():
             with suppress(SmatterError, TypeError):
-                return read_table(path)
+                return read_task_table(path)
         table = make_table(self.live, self.trained, self.catalogue, tasks.episode(index))
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_table(path, table)
+        write_task_table(path, table)
         return table
 
 
-def write_table(path: Path, table: TaskTable) -> None:
+def write_task_table(path: Path, table: TaskTable) -> None:
     """Keep a table."""
     tensors: dict[str, Tensor] = {field.name: getattr(table, field.name).contiguous() for field in fields(table)}
     items = [(name, TensorSpec(DTYPES[each.dtype], tuple(each.shape)), each.numpy()) for name, each in tensors.items()]
     write_tensors(path, items, {})
 
 
-def read_table(path: Path) -> TaskTable:
+def read_task_table(path: Path) -> TaskTable:
     """A table that was kept."""
     file = MappedFile(path)
     tensors = {name: as_torch(file.whole(name).copy(), each.spec) for name, each in file.header.tensors.items()}
