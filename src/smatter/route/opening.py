@@ -45,6 +45,12 @@ class Routed:
         return self.ask(replace(self.encoded, losses=None)).weights.mean(dim=0)
 
     @property
+    def point(self) -> Tensor:
+        """The routing as a point: weights of the sources, of the experts and, last, of the null expert, (d,)."""
+        alpha = self.routing.experts.double()
+        return torch.cat([self.routing.weights.double().mean(dim=0), alpha, 1 - alpha.sum()[None]])
+
+    @property
     def pooled(self) -> Tensor:
         """Weights of the sources' predictions, (n_sources,): by evidence and the prior, where there is evidence."""
         if self.encoded.losses is None:

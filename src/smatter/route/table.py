@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from smatter.backbones.heads import class_sums, example_losses, prototype_logits
+from smatter.backbones.network import Inputs
 from smatter.errors import InvalidRouter, SmatterError
 from smatter.files.reading import MappedFile, as_torch
 from smatter.files.writing import write_tensors
@@ -28,7 +29,7 @@ from smatter.live.task import Task
 from smatter.records import TensorSpec
 from smatter.route.catalogue import Catalogue
 from smatter.route.encode import as_mixture
-from smatter.route.opening import route_task
+from smatter.route.opening import Routed, route_task
 from smatter.route.store import TrainedRouter
 from smatter.tasks.episode import Episode
 from smatter.tasks.lists import TaskList
@@ -120,16 +121,28 @@ def make_table(live: LiveMixture, trained: TrainedRouter, catalogue: Catalogue, 
         episode: the task.
     """
     task = Task.of(live, prepared_support(live, episode))
-    objective = task.objective
-    assert isinstance(objective, LeaveOneOut)
-    routed = route_task(live, objective, trained)
-    names = live.library.names
-    alpha = routed.routing.experts.double()
-    point = torch.cat([routed.routing.weights.mean(dim=0), alpha, 1 - alpha.sum()[None]])
-    points = rows_of(catalogue, point)
+    assert isinstance(task.objective, LeaveOneOut)
+    routed = route_task(live, task.objective, trained)
     row_of = {int(name): row for row, name in enumerate(task.class_names)}  # `Task.of` numbers classes by contents
     truth = torch.tensor([row_of.get(int(label), -1) for label in episode.query.truth])
-    queries = live.examples(episode.query.inputs)
+    table = pass_routings(live, task.objective, routed, catalogue, live.examples(episode.query.inputs))
+    return replace(table, truth=truth)
+
+
+def pass_routings(
+    live: LiveMixture, objective: LeaveOneOut, routed: Routed, catalogue: Catalogue, queries: Inputs | None = None
+) -> TaskTable:
+    """The table of a task whose queries, if there are any, have no labels.
+
+    Args:
+        live: the library's network.
+        objective: what the task asks of it.
+        routed: what a router says of the task.
+        catalogue: see `rows_of`.
+        queries: inputs without labels; none by default.
+    """
+    names, trained = live.library.names, routed.ask.trained
+    points = rows_of(catalogue, routed.point)
     known: dict[bytes, tuple[Tensor, Tensor]] = {}
     for place in points:
         key = place.numpy().tobytes()
@@ -138,16 +151,20 @@ def make_table(live: LiveMixture, trained: TrainedRouter, catalogue: Catalogue, 
         mixture = as_mixture(live, place[None, : len(names)], names).without_idle()
         live.compose(live.library.recipe(mixture, experts=trained.mix(live, place[len(names) : -1].float())))
         read = live.features(objective.inputs)
-        prototypes = class_sums(read[objective.unchanged], objective.classes, objective.n_classes)
-        known[key] = objective.scores(read), prototype_logits(live.features(queries), prototypes)
+        scores = read.new_zeros(0, objective.n_classes)
+        if queries is not None:
+            prototypes = class_sums(read[objective.unchanged], objective.classes, objective.n_classes)
+            scores = prototype_logits(live.features(queries), prototypes)
+        known[key] = objective.scores(read), scores
     found = [known[place.numpy().tobytes()] for place in points]
+    scores = torch.stack([each for _, each in found])
     return TaskTable(
         points=points.float(),
         held_out=torch.stack([each for each, _ in found]),
         labels=objective.labels,
         examples=objective.examples,
-        scores=torch.stack([each for _, each in found]),
-        truth=truth,
+        scores=scores,
+        truth=torch.full(scores.shape[1:2], -1),
         prior=routed.prior.float(),
     )
 
