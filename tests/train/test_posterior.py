@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 from smatter.backbones.heads import prototype_temperature
 from smatter.errors import InvalidSettings
 from smatter.route.amortised import N_FACTS, N_QUERY_FACTS, Amortised, PosteriorSettings, facts_of
-from smatter.route.table import TaskTable
+from smatter.route.task_table import TaskTable
 from smatter.train.posterior import (
     Exercise,
     PosteriorTraining,

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from smatter.route.encode import linear
 from smatter.route.evidence import difference_error
 from smatter.route.posteriors.categorical import Categorical
-from smatter.route.table import TaskTable
+from smatter.route.task_table import TaskTable
 
 N_FACTS, N_QUERY_FACTS = 14, 2
 LARGEST_EXCESS, LARGEST_LOSS = 10.0, 3.0

@@ -19,7 +19,7 @@ from smatter.errors import InvalidSettings
 from smatter.route.evidence import difference_error
 from smatter.route.posteriors.bootstrap import bootstrap_votes, resampled_counts
 from smatter.route.posteriors.categorical import Categorical
-from smatter.route.table import TaskTable
+from smatter.route.task_table import TaskTable
 
 N_VOICES = 4
 """Routings that are compared on queries: the likeliest."""

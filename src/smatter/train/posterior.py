@@ -24,7 +24,7 @@ from smatter.errors import InvalidSettings
 from smatter.records import Progress, silent
 from smatter.route.amortised import Amortised, PosteriorSettings, facts_of
 from smatter.route.posteriors.categorical import Categorical
-from smatter.route.table import TaskTable
+from smatter.route.task_table import TaskTable
 from smatter.settings import check_at_least, check_choices, check_positive
 
 Target = Literal["average", "gibbs"]
