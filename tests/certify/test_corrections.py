@@ -1,6 +1,8 @@
 """Where the Bayes-routed paper is corrected: each counter-example in numbers. docs/theory.md tells them."""
 
+import re
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -174,3 +176,11 @@ def test_averaging_predictions_is_not_gibbs() -> None:
     each_wrong_once = np.where(np.eye(3)[:, :, None] == 1, [0.4, 0.6], [0.9, 0.1])  # routing, query, class
     assert (each_wrong_once.argmax(axis=2) != 0).mean() == pytest.approx(1 / 3)
     assert (each_wrong_once.mean(axis=0).argmax(axis=1) == 0).all()
+
+
+def test_every_correction_that_is_told_has_its_test() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "theory.md").read_text()
+    told = re.findall(r"\| `(\w+)\*?` \|$", page, re.M)
+    assert len(told) == 11
+    for name in told:
+        assert any(each.startswith(f"test_{name}") for each in globals()), name

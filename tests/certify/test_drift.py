@@ -2,18 +2,18 @@
 
 import numpy as np
 import pytest
-from samples import most_failures
+from known_losses import most_failures
 
 from smatter.certify.drift import (
     N_BINS,
     DriftMonitor,
     DriftState,
     cusum_paths,
-    make_monitor,
+    make_drift_monitor,
     ranks_among,
     stability_index,
     stability_indices,
-    watch,
+    watch_drift,
 )
 from smatter.errors import InvalidCertificate
 
@@ -21,7 +21,7 @@ from smatter.errors import InvalidCertificate
 @pytest.fixture(scope="module")
 def monitor() -> DriftMonitor:
     calibration = np.random.default_rng(0).normal(size=200)
-    return make_monitor(
+    return make_drift_monitor(
         calibration, 0.1, np.random.default_rng(1), horizon=300, window=100, n_simulations=400
     )  # fmt: skip
 
@@ -29,7 +29,7 @@ def monitor() -> DriftMonitor:
 def first_alarm(monitor: DriftMonitor, values: np.ndarray) -> tuple[int, tuple[str, ...]] | None:
     state = DriftState()
     for index, value in enumerate(values.tolist()):
-        state = watch(monitor, state, value)
+        state = watch_drift(monitor, state, value)
         if state.alarms:
             return index, state.alarms
     return None
@@ -40,7 +40,9 @@ def alarms_in(monitor: DriftMonitor, calibration: np.ndarray, values: np.ndarray
     reference = np.sort(calibration)
     ranks = ranks_among(reference, values)
     indices = stability_indices(ranks, ranks_among(reference, reference), monitor.window)
-    return bool(max(path.max() for path in cusum_paths(ranks)) > monitor.cusum_limit or max(indices) > monitor.psi_limit)
+    return bool(
+        max(path.max() for path in cusum_paths(ranks)) > monitor.cusum_limit or max(indices) > monitor.psi_limit
+    )
 
 
 @pytest.mark.parametrize("rounding", [None, 1, 0])
@@ -61,13 +63,15 @@ def test_watching_one_by_one_is_watching_all_at_once(monitor: DriftMonitor) -> N
     high, low = cusum_paths(ranks_among(reference, values))
     state = DriftState()
     for index, value in enumerate(values.tolist()):
-        state = watch(monitor, state, value)
+        state = watch_drift(monitor, state, value)
         assert (state.high, state.low) == pytest.approx((high[index], low[index]))
     found = first_alarm(monitor, values)
     assert (found is not None) == alarms_in(monitor, reference, values)
 
 
-@pytest.mark.parametrize(("shift", "scale", "alarm"), [(1.5, 1, "rise"), (-1.5, 1, "fall"), (0, 3, "spread"), (0, 0.2, "spread")])
+@pytest.mark.parametrize(
+    ("shift", "scale", "alarm"), [(1.5, 1, "rise"), (-1.5, 1, "fall"), (0, 3, "spread"), (0, 0.2, "spread")]
+)
 def test_shifts_in_both_directions_and_spreads_are_found(monitor: DriftMonitor, shift, scale, alarm) -> None:
     values = shift + scale * np.random.default_rng(4).normal(size=300)
     found = first_alarm(monitor, values)
@@ -76,7 +80,7 @@ def test_shifts_in_both_directions_and_spreads_are_found(monitor: DriftMonitor, 
 
 def test_a_period_begins_anew(monitor: DriftMonitor) -> None:
     state = DriftState(seen=monitor.horizon, high=50.0, low=50.0, counts=(5,) * N_BINS)
-    after = watch(monitor, state, 0.0)
+    after = watch_drift(monitor, state, 0.0)
     assert after.seen == 1 and sum(after.counts) == 1 and not after.alarms and after.high < 1
 
 
@@ -95,10 +99,10 @@ def test_psi_by_hand() -> None:
 def test_bad_numbers_are_refused(monitor: DriftMonitor) -> None:
     generator = np.random.default_rng(0)
     with pytest.raises(InvalidCertificate, match="50 or more"):
-        make_monitor(np.arange(20.0), 0.1, generator, n_simulations=50)
+        make_drift_monitor(np.arange(20.0), 0.1, generator, n_simulations=50)
     with pytest.raises(InvalidCertificate, match="shorter"):
-        make_monitor(np.arange(60.0), 0.1, generator, horizon=10, window=20, n_simulations=50)
+        make_drift_monitor(np.arange(60.0), 0.1, generator, horizon=10, window=20, n_simulations=50)
     with pytest.raises(InvalidCertificate, match="one row"):
-        make_monitor([np.nan] * 60, 0.1, generator)
+        make_drift_monitor([np.nan] * 60, 0.1, generator)
     with pytest.raises(InvalidCertificate, match="leave that task out"):
-        watch(monitor, DriftState(), float("nan"))
+        watch_drift(monitor, DriftState(), float("nan"))

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from smatter.certify.misrouting import (
     equidistant_families,
     gibbs_disagreement,
-    missed_mass_upper,
     misrouting_floor,
     misrouting_lower_fano,
     misrouting_lower_le_cam,
     misrouting_upper,
+    missed_mass_upper,
     separation_of,
     simulate_routing,
 )

@@ -4,7 +4,7 @@ from math import comb
 
 import numpy as np
 import pytest
-from samples import most_failures
+from known_losses import most_failures
 
 from smatter.certify.mean import mean_bound_hoeffding
 from smatter.certify.pac_bayes import pac_bayes_kl, pac_bayes_mcallester, relative_entropy

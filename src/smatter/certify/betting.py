@@ -36,14 +36,14 @@ def running_spread(values: Floats, scale: float = 1.0) -> tuple[Floats, Floats]:
 def bets_for_all(values: Floats, delta: float, scale: float = 1.0) -> Floats:
     """Bets that are best after all n values; (n,)."""
     _, variances = running_spread(values, scale)
-    return np.sqrt(2 * np.log(1 / delta) / (len(values) * variances))
+    return np.asarray(np.sqrt(2 * np.log(1 / delta) / (len(values) * variances)))
 
 
 def bets_at_any_time(values: Floats, delta: float, scale: float = 1.0) -> Floats:
     """Bets that are good after any number of values, for streams without an end; (n,)."""
     _, variances = running_spread(values, scale)
     count = np.arange(1, len(values) + 1)
-    return np.sqrt(2 * np.log(1 / delta) / (variances * count * np.log1p(count)))
+    return np.asarray(np.sqrt(2 * np.log(1 / delta) / (variances * count * np.log1p(count))))
 
 
 def log_wealth(values: Floats, bets: Floats, tops: Floats, mean: float) -> Floats:

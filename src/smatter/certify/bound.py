@@ -16,6 +16,9 @@ MOST_TASKS = 2**50
 """Where the search for a number of tasks gives up."""
 
 
+ROUNDING = 1e-9
+
+
 @dataclass(frozen=True)
 class UpperBound:
     """A number that is too small with probability at most delta, over the draw of its tasks.
@@ -74,16 +77,22 @@ def check_fraction(fraction: float, what: str) -> None:
 
 
 def unit_losses(losses: ArrayLike, least: int = 1) -> Floats:
-    """Losses of tasks that a bound can be made of: in [0, 1], one for each task, `least` of them or more; (n,)."""
+    """Losses of tasks that a bound can be made of: in [0, 1], one for each task, `least` of them or more; (n,).
+
+    What rounding put outside, as averages do, is brought back.
+    """
     found = np.asarray(losses, np.float64)
     if found.ndim != 1:
         raise InvalidCertificate(f"losses of shape {found.shape}: give one number for each task")
     if len(found) < least:
         raise InvalidCertificate(f"{len(found)} tasks are too few, the bound needs {least}: calibrate on more tasks")
-    if not ((found >= 0) & (found <= 1)).all():  # also refuses NaN
-        bad = int(np.flatnonzero(~((found >= 0) & (found <= 1)))[0])
-        raise InvalidCertificate(f"the loss of task {bad} is {found[bad]}, not in [0, 1]: use errors, or scale the loss")
-    return found
+    inside = (found >= -ROUNDING) & (found <= 1 + ROUNDING)
+    if not inside.all():  # also refuses NaN
+        bad = int(np.flatnonzero(~inside)[0])
+        raise InvalidCertificate(
+            f"the loss of task {bad} is {found[bad]}, not in [0, 1]: use errors, or scale the loss"
+        )
+    return np.clip(found, 0.0, 1.0)
 
 
 def tasks_needed(radius: Callable[[int], float], gap: float) -> int:

@@ -12,11 +12,10 @@ spread or gather around the same middle.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from smatter.certify.bound import Floats, check_delta
 from smatter.certify.conformal import conformal_limit
@@ -75,7 +74,7 @@ class DriftState:
     alarms: tuple[str, ...] = ()
 
 
-def make_monitor(
+def make_drift_monitor(
     calibration: ArrayLike,
     rate: float,
     generator: np.random.Generator,
@@ -87,7 +86,7 @@ def make_monitor(
     """Calibrate: simulate unchanged streams, and put the limits where a share `rate` of them would be an alarm.
 
     The limits are conformal quantiles of the simulated maxima, so that the rate is exact and not just nearly so, for
-    values without ties; for values with ties it is lower.
+    values without ties; with ties it was lower in all that was tried.
 
     Args:
         calibration: values from tasks as they should be, (n,).
@@ -117,7 +116,7 @@ def make_monitor(
     )
 
 
-def watch(monitor: DriftMonitor, state: DriftState, value: float) -> DriftState:
+def watch_drift(monitor: DriftMonitor, state: DriftState, value: float) -> DriftState:
     """The state after one more value, with its alarms; a state without any begins a stream."""
     if not np.isfinite(value):
         raise InvalidCertificate(f"a value of {value} has no rank: leave that task out")
@@ -152,7 +151,7 @@ def cusum_paths(ranks: Floats) -> tuple[Floats, Floats]:
     return high, low
 
 
-def stability_index(counts: Sequence[int] | Floats, expected: Sequence[int] | Floats) -> float:
+def stability_index(counts: ArrayLike, expected: ArrayLike) -> float:
     """PSI of two histograms, sum (a - e) log(a / e) over shares, with half a value added to every bin."""
     actual, wanted = ((np.asarray(each, np.float64) + 0.5) for each in (counts, expected))
     actual, wanted = actual / actual.sum(), wanted / wanted.sum()
@@ -166,5 +165,5 @@ def stability_indices(ranks: Floats, calibration_ranks: Floats, window: int) -> 
     return [stability_index(np.bincount(_bins_of(each), minlength=N_BINS), expected) for each in windows]
 
 
-def _bins_of(ranks: Floats) -> np.ndarray:
+def _bins_of(ranks: Floats) -> NDArray[np.intp]:
     return np.minimum(((ranks + 1) / 2 * N_BINS).astype(np.intp), N_BINS - 1)

@@ -39,6 +39,8 @@ def gibbs_losses(posterior: ArrayLike, losses: ArrayLike) -> Floats:
 def average_bound(gibbs: UpperBound, loss: str) -> UpperBound:
     """A bound for the averaged prediction, or for the vote, from one for the Gibbs loss.
 
+    Its estimate is the Gibbs loss times the factor, and not what the average was measured at.
+
     Args:
         gibbs: of the mean or of the tail.
         loss: one of `AVERAGE_FACTORS`.

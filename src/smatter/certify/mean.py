@@ -84,7 +84,8 @@ def mean_bound_betting(losses: ArrayLike, delta: float) -> UpperBound:
 
 def mean_bound(method: str, losses: Floats, value: float, delta: float) -> UpperBound:
     """The record of a bound of a mean in [0, 1]."""
-    return UpperBound("mean loss", method, min(1.0, value), float(losses.mean()), delta, len(losses))
+    estimate = float(losses.mean())
+    return UpperBound("mean loss", method, min(1.0, value), estimate, delta=delta, n=len(losses))
 
 
 MEAN_BOUNDS: dict[str, MeanBound] = {

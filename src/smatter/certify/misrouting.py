@@ -136,5 +136,7 @@ def simulate_routing(families: ArrayLike, n: int, n_tasks: int, generator: np.ra
 def _checked_families(families: ArrayLike) -> Floats:
     rows = np.asarray(families, np.float64)
     if rows.ndim != 2 or len(rows) < 2 or (rows < 0).any() or np.abs(rows.sum(axis=1) - 1).max() > 1e-9:
-        raise InvalidCertificate(f"families of shape {rows.shape}: give a distribution for each of two or more routings")
+        raise InvalidCertificate(
+            f"families of shape {rows.shape}: give a distribution for each of two or more routings"
+        )
     return rows

@@ -19,7 +19,7 @@ from smatter.errors import InvalidCertificate
 
 
 @dataclass(frozen=True)
-class SelectiveRisk:
+class CertifiedSelection:
     """What is known of a threshold.
 
     Args:
@@ -56,7 +56,7 @@ def mean_bound_binomial(losses: ArrayLike, delta: float) -> UpperBound:
 
 def selective_bound(
     losses: ArrayLike, scores: ArrayLike, threshold: float, delta: float, bound: MeanBound = mean_bound_betting
-) -> SelectiveRisk:
+) -> CertifiedSelection:
     """Risk and coverage at a threshold that was fixed beforehand; each of the two holds with probability 1 - delta.
 
     Args:
@@ -72,7 +72,7 @@ def selective_bound(
     if not n_accepted:
         raise InvalidCertificate(f"no task has a score of at most {threshold:g}: raise the threshold")
     risk = replace(bound(found[accepted], delta), about="mean loss of accepted tasks")
-    return SelectiveRisk(threshold, risk, n_accepted / len(found), binomial_lower(n_accepted, len(found), delta))
+    return CertifiedSelection(threshold, risk, n_accepted / len(found), binomial_lower(n_accepted, len(found), delta))
 
 
 def learn_then_test(
@@ -84,7 +84,7 @@ def learn_then_test(
     *,
     bound: MeanBound = mean_bound_betting,
     in_sequence: bool = False,
-) -> SelectiveRisk | None:
+) -> CertifiedSelection | None:
     """The threshold that accepts most, among those whose risk is proven to be at most `wish`; None if there is none.
 
     Learn then test (Angelopoulos and others, 2021). The risk of the chosen threshold is above the wish with probability
@@ -100,13 +100,17 @@ def learn_then_test(
         in_sequence: test thresholds in the given order, each at delta, until the first that fails; otherwise all of
             them, each at delta / k. Better where the order begins with one that will pass.
     """
-    proven: list[SelectiveRisk] = []
+    scores = np.asarray(scores, np.float64)
+    proven: list[CertifiedSelection] = []
     for threshold in thresholds:
         _, accepted = _accepted(losses, scores, threshold)
         level = delta if in_sequence else delta / len(thresholds)
         tested = selective_bound(losses, scores, threshold, level, bound) if accepted.any() else None
         if tested and tested.risk.value <= wish:
-            proven.append(replace(tested, risk=replace(tested.risk, delta=delta)))
+            # A sequence of tests proves the wish and no more; coverage is bounded for all thresholds at once.
+            risk = replace(tested.risk, delta=delta, value=wish if in_sequence else tested.risk.value)
+            coverage_low = binomial_lower(risk.n, len(scores), delta / len(thresholds))
+            proven.append(replace(tested, risk=risk, coverage_low=coverage_low))
         elif in_sequence:
             break
     return max(proven, key=lambda each: each.threshold, default=None)
@@ -115,5 +119,7 @@ def learn_then_test(
 def _accepted(losses: ArrayLike, scores: ArrayLike, threshold: float) -> tuple[Floats, np.ndarray]:
     found, uncertainty = unit_losses(losses), np.asarray(scores, np.float64)
     if uncertainty.shape != found.shape:
-        raise InvalidCertificate(f"{len(found)} losses and scores of shape {uncertainty.shape}: give both for each task")
+        raise InvalidCertificate(
+            f"{len(found)} losses and scores of shape {uncertainty.shape}: give both for each task"
+        )
     return found, uncertainty <= threshold

@@ -61,11 +61,17 @@ def running_mean_sequence(losses: ArrayLike, delta: float) -> Floats:
     guesses, _ = running_spread(found)
     squares, count = np.cumsum((found - guesses) ** 2), np.arange(1, len(found) + 1)
     open_ends = [(np.log(len(RATES) / delta) + (-np.log1p(-rate) - rate) * squares) / rate for rate in RATES]
-    return np.minimum((np.cumsum(found) + np.min(open_ends, axis=0)) / count, 1.0)
+    return np.asarray(np.minimum((np.cumsum(found) + np.min(open_ends, axis=0)) / count, 1.0))
 
 
 def block_mean_bound(
-    losses: ArrayLike, length: int, gap: int, delta: float, *, mixing: float = 0.0, bound: MeanBound = mean_bound_betting
+    losses: ArrayLike,
+    length: int,
+    gap: int,
+    delta: float,
+    *,
+    mixing: float = 0.0,
+    bound: MeanBound = mean_bound_betting,
 ) -> UpperBound:
     """A bound of the mean of a stationary stream, from means of blocks that are apart.
 

@@ -96,7 +96,9 @@ def cvar_bound_pac_bayes(
     """
     weights, rows = np.asarray(posterior, np.float64), np.atleast_2d(np.asarray(losses, np.float64))
     if weights.shape != rows.shape[:1] or abs(weights.sum() - 1) > 1e-6 or (weights < 0).any():
-        raise InvalidCertificate(f"a posterior of shape {weights.shape} over {len(rows)} routers: give weights of sum 1")
+        raise InvalidCertificate(
+            f"a posterior of shape {weights.shape} over {len(rows)} routers: give weights of sum 1"
+        )
     found = np.stack([_checked(row, share, delta) for row in rows])
     n = found.shape[1]
     divergence = float(relative_entropy(weights, prior))
@@ -137,7 +139,7 @@ def _checked(losses: ArrayLike, share: float, delta: float) -> Floats:
 
 def _cvar_bound(method: str, losses: Floats, share: float, value: float, delta: float) -> UpperBound:
     estimate = _worst_mean(losses, share)
-    return UpperBound(f"CVaR {share:g} of the loss", method, min(1.0, value), estimate, delta, len(losses))
+    return UpperBound(f"CVaR {share:g} of the loss", method, min(1.0, value), estimate, delta=delta, n=len(losses))
 
 
 def _worst_mean(losses: Floats, share: float) -> float:

@@ -100,15 +100,15 @@ def test_the_next_excess_loss_is_below_its_limit() -> None:
         excess = scales * generator.normal(size=60)
         kept.append(excess[-1] <= excess_loss_limit(excess[:-1], 0.1).value)
         scaled.append(excess[-1] <= scales[-1] * excess_loss_limit(excess[:-1], 0.1, scales[:-1]).value)
-    assert 0.9 - 0.025 < min(np.mean(kept), np.mean(scaled)) and max(np.mean(kept), np.mean(scaled)) < 0.94
+    assert min(np.mean(kept), np.mean(scaled)) > 0.9 - 0.025 and max(np.mean(kept), np.mean(scaled)) < 0.94
     with pytest.raises(InvalidCertificate, match="above 0"):
         excess_loss_limit([0.1, 0.2], 0.1, [0.0, 1.0])
 
 
 def test_the_size_of_a_calibration_set_meets_its_wish() -> None:
     n = scores_for_coverage(0.1, 0.02, 0.95)
-    rank = conformal_rank(n, 0.1)
-    assert beta.cdf(0.88, rank, n + 1 - rank) <= 0.05
+    shortfalls = [beta.cdf(0.88, conformal_rank(m, 0.1), m + 1 - conformal_rank(m, 0.1)) for m in range(n - 1, n + 500)]
+    assert shortfalls[0] > 0.05 >= max(shortfalls[1:])
     generator = np.random.default_rng(0)
     coverage = [conformal_limit(generator.random(n), 0.1).value for _ in range(800)]
     assert np.mean(np.array(coverage) < 0.88) == pytest.approx(0.05, abs=0.025)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from samples import most_failures
+from known_losses import most_failures
 from scipy.stats import binom, binomtest
 
 from smatter.certify.mean import mean_bound_kl
@@ -56,7 +56,7 @@ def test_risk_and_coverage_at_a_fixed_threshold_hold() -> None:
 
 @pytest.mark.parametrize("in_sequence", [False, True])
 def test_a_threshold_chosen_on_the_same_tasks_keeps_the_wish(in_sequence: bool) -> None:
-    generator, draws, misses, found = np.random.default_rng(1), 200, 0, 0
+    generator, draws, misses, found, covers_less = np.random.default_rng(1), 200, 0, 0, 0
     thresholds = np.linspace(0.2, 1.0, 17)
     for _ in range(draws):
         losses, scores = draw(generator, 600)
@@ -65,8 +65,9 @@ def test_a_threshold_chosen_on_the_same_tasks_keeps_the_wish(in_sequence: bool) 
         )
         found += chosen is not None
         misses += chosen is not None and chosen.threshold / 4 > 0.12
+        covers_less += chosen is not None and chosen.coverage_low > chosen.threshold
         assert chosen is None or (chosen.risk.value <= 0.12 and chosen.risk.delta == 0.1)
-    assert misses / draws <= most_failures(0.1, draws)
+    assert max(misses, covers_less) / draws <= most_failures(0.1, draws)
     assert found / draws > 0.5, "it finds a threshold"
 
 

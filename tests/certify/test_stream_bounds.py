@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from samples import most_failures
+from known_losses import most_failures
 from scipy.stats import beta
 
 from smatter.certify.betting import MOST, bets_at_any_time

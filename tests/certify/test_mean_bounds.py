@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from samples import SHAPES, coin_shape, failures, most_failures
+from known_losses import SHAPES, coin_shape, failures, most_failures
 from scipy.optimize import brentq
 from scipy.stats import binom
 
