@@ -81,6 +81,10 @@ class InvalidRouter(SmatterError, ValueError):
     """A router that cannot be read, or does not fit the library at hand."""
 
 
+class InvalidCertificate(SmatterError, ValueError):
+    """Numbers of which no bound can be made: losses outside [0, 1], too few tasks, or a delta outside (0, 1)."""
+
+
 class InvalidSettings(SmatterError, ValueError):
     """Settings of an adaptation that contradict each other or the library."""
 
