@@ -1,7 +1,8 @@
 """A trained router on disk: a folder with router.json, router.safetensors and, for its experts, experts.safetensors.
 
 It holds all that routing needs beside the library: the router's weights, the probe set, by which sources that come
-later are described, descriptors of the sources that it was trained with, and the bank of residual experts.
+later are described, descriptors of the sources that it was trained with, the bank of residual experts and, where one
+was learnt, a posterior over routings.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from smatter.records import Progress, TensorSpec, printable, silent
 from smatter.route.descriptor import N_MOMENTS, describe_sources
 from smatter.route.encode import ClassStatistics, Encoded, Routing
 from smatter.route.experts import used, with_null
+from smatter.route.learnt import POSTERIOR, LearntPosterior, read_posterior, write_posterior
 from smatter.route.probe import Probe
 from smatter.route.router import Router
 from smatter.settings.training import RouterSettings
@@ -59,6 +61,7 @@ class _Table(BaseModel):
     texts: Annotated[tuple[Text, ...], Field(max_length=MAX_PROBE)]
     weights: Digest
     experts: Digest | None
+    posterior: Digest | None = None
     record: dict[str, Any]
 
 
@@ -77,6 +80,7 @@ class TrainedRouter:
         partition: digest of the module partition.
         record: how it was trained, for people.
         digest: of its files; empty where it is not on disk.
+        posterior: over routings, where one was learnt.
     """
 
     router: Router
@@ -89,6 +93,7 @@ class TrainedRouter:
     partition: str
     record: Mapping[str, Any]
     digest: str = ""
+    posterior: LearntPosterior | None = None
     _later: dict[str, Tensor] = field(default_factory=dict, repr=False, compare=False)
     """Descriptors of sources that came later, once they were made."""
 
@@ -182,7 +187,7 @@ class Ask:
 
 def is_router(folder: Path) -> bool:
     """Whether a folder says it is a router and holds nothing else; it may still not be a sound one."""
-    return (folder / TABLE).is_file() and {path.name for path in folder.iterdir()} <= {TABLE, WEIGHTS, BANK}
+    return (folder / TABLE).is_file() and {path.name for path in folder.iterdir()} <= {TABLE, WEIGHTS, BANK, POSTERIOR}
 
 
 def write_router(folder: str | Path, trained: TrainedRouter, replace: bool = False) -> None:
@@ -203,6 +208,8 @@ def write_router(folder: str | Path, trained: TrainedRouter, replace: bool = Fal
         write_tensors(temporary / WEIGHTS, items, {})
         if bank:
             bank.write(temporary / BANK)
+        if trained.posterior:
+            write_posterior(temporary / POSTERIOR, trained.posterior)
         table = {
             "schema": 2,
             "settings": trained.router.settings.to_dict(),
@@ -213,6 +220,7 @@ def write_router(folder: str | Path, trained: TrainedRouter, replace: bool = Fal
             "texts": list(probe.inputs) if isinstance(probe.inputs, tuple) else [],
             "weights": file_digest(temporary / WEIGHTS),
             "experts": bank.digest if bank else None,
+            "posterior": file_digest(temporary / POSTERIOR) if trained.posterior else None,
             "record": dict(trained.record),
         }
         text = json.dumps(table, indent=1, ensure_ascii=False, allow_nan=False)
@@ -230,7 +238,13 @@ def read_router(folder: str | Path) -> TrainedRouter:
         if file_digest(path) != table.weights:
             raise InvalidRouter(f"{path} is not the file that {TABLE} was written with")
         bank = None if table.experts is None else read_bank(safe_path(folder, BANK), table.experts)
-        return _restored(table, MappedFile(path), bank, file_digest(folder / TABLE))
+        restored = _restored(table, MappedFile(path), bank, file_digest(folder / TABLE))
+        if table.posterior is None:
+            return restored
+        path = safe_path(folder, POSTERIOR)
+        if file_digest(path) != table.posterior:
+            raise InvalidRouter(f"{path} is not the file that {TABLE} was written with")
+        return replace(restored, posterior=read_posterior(path))
     except ValidationError as error:
         raise InvalidRouter(f"{folder / TABLE} is not a router ({first_mistake(error)}); train it again") from None
     except (InvalidSettings, InvalidRouter, TypeError, RuntimeError, LookupError) as error:

@@ -1,0 +1,212 @@
+"""A posterior that was learnt for a router, as one file in the router's folder: posterior.safetensors.
+
+It holds the scoring network, the catalogue that it chooses among, the prior, and calibrations: what decision rules did
+on tasks kept for that, from which thresholds follow.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from torch import Tensor
+
+from smatter.compose.records import Number, Words
+from smatter.errors import InvalidRouter, InvalidSettings
+from smatter.files.fields import Digest, Name, first_mistake
+from smatter.files.reading import MappedFile, as_torch, parse_json
+from smatter.files.writing import write_tensors
+from smatter.records import TensorSpec
+from smatter.route.amortised import Amortised, PosteriorSettings
+from smatter.route.catalogue import Catalogue
+from smatter.route.posteriors.categorical import Categorical
+from smatter.route.task_table import TaskTable
+
+KEY, POSTERIOR = "smatter_posterior", "posterior.safetensors"
+MAX_CALIBRATED = 100_000
+"""Tasks of a calibration."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What a decision rule did on tasks that nothing was chosen on.
+
+    Args:
+        rule: which, as people write it.
+        tasks: name of the list.
+        digest: of the list.
+        scores: uncertainty of each task by the name of the score, (n_tasks,) each; NaN where a task has none.
+        errors: share of each task's queries that the rule names wrongly, (n_tasks,).
+    """
+
+    rule: str
+    tasks: str
+    digest: str
+    scores: Mapping[str, Tensor]
+    errors: Tensor
+
+    def threshold(self, score: str, coverage: float) -> float:
+        """The score up to which that share of the tasks is answered.
+
+        Args:
+            score: its name.
+            coverage: the share, above 0 and up to 1.
+        """
+        if not 0 < coverage <= 1:
+            raise InvalidSettings(f"a coverage of {coverage} is no share of the tasks: give one above 0 and up to 1")
+        known = self._known(score)
+        return float(known.sort().values[max(0, round(coverage * len(known)) - 1)])
+
+    def threshold_for_risk(self, score: str, risk: float) -> float:
+        """The largest score up to which the mean error of the tasks is at most some risk, by these tasks alone."""
+        known = self._known(score)
+        order = known.argsort()
+        errors = self.errors[~self.scores[score].isnan()][order]
+        means = errors.cumsum(dim=0) / torch.arange(1, len(errors) + 1)
+        fine = (means <= risk).nonzero().flatten()
+        if not len(fine):
+            raise InvalidSettings(
+                f"no threshold on {score} brings the error of {self.rule} to {risk:g}: the surest tasks have "
+                f"{float(means[0]):.3f}; ask for more"
+            )
+        return float(known[order[fine[-1]]])
+
+    def _known(self, score: str) -> Tensor:
+        if score not in self.scores:
+            raise InvalidSettings(f"{score!r} was not calibrated for {self.rule}: use one of {', '.join(self.scores)}")
+        known = self.scores[score]
+        known = known[~known.isnan()]
+        if not len(known):
+            raise InvalidSettings(f"{score!r} has no value on any task of {self.tasks}: use another score")
+        return known
+
+
+@dataclass(frozen=True)
+class LearntPosterior:
+    """A posterior over routings and what it needs.
+
+    Args:
+        network: scores routings.
+        catalogue: those that are the same for every task; see `route.table.rows_of`.
+        log_prior: log p of the rows of a task's table, (n_routings,).
+        sources: content digest of each source, in the catalogue's order, by name.
+        temperature: of q, fitted where nothing was trained.
+        calibrations: of decision rules, by rule.
+        record: how it was trained, for people.
+    """
+
+    network: Amortised
+    catalogue: Catalogue
+    log_prior: Tensor
+    sources: Mapping[str, str]
+    temperature: float = 1.0
+    calibrations: Mapping[str, Calibration] = field(default_factory=dict)
+    record: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, table: TaskTable) -> Categorical:
+        """q of a task."""
+        with torch.no_grad():
+            found = self.network(table, self.log_prior)
+        return Categorical(found.points, found.log_probs / self.temperature)
+
+    def calibration(self, rule: str) -> Calibration:
+        """What is known of a rule; refuses one that was not calibrated."""
+        if rule not in self.calibrations:
+            known = ", ".join(self.calibrations) or "none"
+            raise InvalidSettings(f"{rule} was not calibrated, only {known}: run `smatter calibrate` for it first")
+        return self.calibrations[rule]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class _Calibrated(_Record):
+    rule: Words
+    tasks: Words
+    digest: Digest
+    scores: Annotated[tuple[Words, ...], Field(max_length=100)]
+
+
+class _Header(_Record):
+    version: Literal[1] = Field(alias="schema")
+    settings: PosteriorSettings
+    names: Annotated[tuple[Words, ...], Field(min_length=1, max_length=10_000)]
+    sources: dict[Name, Digest]
+    temperature: Annotated[Number, Field(gt=0)]
+    calibrations: Annotated[tuple[_Calibrated, ...], Field(max_length=100)]
+    record: dict[str, Any]
+
+
+def write_posterior(path: Path, posterior: LearntPosterior) -> None:
+    """Save it; an existing file is replaced in one step."""
+    catalogue = posterior.catalogue
+    tensors: dict[str, Tensor] = {f"network.{name}": each for name, each in posterior.network.state_dict().items()}
+    tensors |= {"weights": catalogue.weights, "experts": catalogue.experts, "costs": catalogue.costs}
+    tensors["log_prior"] = posterior.log_prior
+    told = []
+    for number, (rule, each) in enumerate(posterior.calibrations.items()):
+        tensors[f"calibration.{number}.errors"] = each.errors
+        tensors |= {f"calibration.{number}.{name}": values for name, values in each.scores.items()}
+        told.append({"rule": rule, "tasks": each.tasks, "digest": each.digest, "scores": list(each.scores)})
+    header = {
+        "schema": 1,
+        "settings": asdict(posterior.network.settings),
+        "names": list(catalogue.names),
+        "sources": dict(posterior.sources),
+        "temperature": posterior.temperature,
+        "calibrations": told,
+        "record": dict(posterior.record),
+    }
+    items = [
+        (name, TensorSpec("F64", tuple(each.shape)), each.detach().double().contiguous().numpy())
+        for name, each in tensors.items()
+    ]
+    write_tensors(path, items, {KEY: json.dumps(header, ensure_ascii=False, allow_nan=False)})
+
+
+def read_posterior(path: Path) -> LearntPosterior:
+    """A posterior that `write_posterior` saved."""
+    file = MappedFile(path)
+    try:
+        header = _Header.model_validate(parse_json(file.header.metadata[KEY].encode(), path))
+        tensors = {name: as_torch(file.whole(name).copy(), each.spec) for name, each in file.header.tensors.items()}
+        network = Amortised(header.settings, torch.Generator())
+        states = {name.removeprefix("network."): each for name, each in tensors.items() if name.startswith("network.")}
+        if not all(bool(each.isfinite().all()) for each in states.values()):
+            raise InvalidRouter("its weights have NaN or Inf")
+        network.load_state_dict(states)
+        catalogue = Catalogue(
+            header.names,
+            tensors["weights"].float(),
+            experts=tensors["experts"].float(),
+            costs=tensors["costs"].float(),
+        )
+        calibrations = {
+            each.rule: Calibration(
+                rule=each.rule,
+                tasks=each.tasks,
+                digest=each.digest,
+                scores={name: tensors[f"calibration.{number}.{name}"] for name in each.scores},
+                errors=tensors[f"calibration.{number}.errors"],
+            )
+            for number, each in enumerate(header.calibrations)
+        }
+        return LearntPosterior(
+            network,
+            catalogue,
+            log_prior=tensors["log_prior"],
+            sources=header.sources,
+            temperature=header.temperature,
+            calibrations=calibrations,
+            record=header.record,
+        )
+    except ValidationError as error:
+        raise InvalidRouter(f"{path} is not a posterior ({first_mistake(error)}); train it again") from None
+    except (LookupError, RuntimeError, ValueError, InvalidRouter) as error:
+        raise InvalidRouter(f"{path} is not a sound posterior: {str(error)[:200]}; train it again") from None
