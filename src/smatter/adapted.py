@@ -66,10 +66,10 @@ class Adapted:
                 for member, other in zip(bare.members, others, strict=True)
             )
         if origin is not None:
-            bare = replace(bare, notes=Notes(origin=origin))
             if not fit.is_private:
                 facts = {"task": task.digest, "loss": self.loss if math.isfinite(self.loss) else None}
-                bare = replace(bare, notes=Notes(origin=origin.model_copy(update=facts)))
+                origin = origin.model_copy(update=facts)
+            bare = replace(bare, notes=Notes(origin=origin, decision=fit.decision))
         self._model = TaskModel(live, replace(bare, head=told, members=members))
         self.recipe = bare if fit.is_private else self._model.recipe
         self.learnt: Learnt | None = None
@@ -192,6 +192,7 @@ class Adapted:
             "corrected_parameters": self.n_corrected,
             "likeness": dict(fit.likeness),
             "experts": fit.expert_weights,
+            "decision": fit.decision and fit.decision.model_dump(),
             "steps": list(fit.trace.losses),
             "path": [list(row) for row in fit.trace.path],
             "advice": list(fit.trace.endings),

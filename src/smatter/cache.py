@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from smatter.compose.records import Number
+from smatter.compose.records import Decision, Number
 from smatter.errors import SmatterError
 from smatter.files.fields import Digest
 from smatter.files.hashing import file_digest
@@ -29,7 +29,7 @@ from smatter.route.evidence import Evidence
 MAX_BYTES = 1_000_000_000
 """Beyond it, results not used for longest are deleted."""
 
-FORMAT = 7
+FORMAT = 8
 """Raised when results of earlier versions must not be found any more."""
 
 NAME = r"[0-9a-f]{64}\.(?:safetensors|json)"
@@ -82,7 +82,7 @@ class Cache:
                 losses = tuple(math.nan if loss is None else loss for loss in facts["evidence"].pop("losses"))
                 facts["evidence"] = Evidence(losses=losses, **facts["evidence"])
             facts |= {"spread": partial(tuple, kept.facts.spread), "trace": Trace(**facts["trace"])}
-            facts["passes"] = Passes(**facts["passes"])
+            facts |= {"passes": Passes(**facts["passes"]), "decision": kept.facts.decision}
             mixture = recipe.mixture_in(self.live.library.manifest.digests)
             facts["members"] = recipe.members
             fit = Fit(mixture.without_idle(), experts=recipe.experts, residual=recipe.residual, **facts)
@@ -95,7 +95,8 @@ class Cache:
         """Keep a result, if the disk lets us."""
         if self.key is None:
             return
-        told = {name: getattr(fit, name) for name in ("likeness", "expert_names", "notes", "is_private", "seconds")}
+        kept_as_is = ("likeness", "expert_names", "notes", "is_private", "seconds", "decision")
+        told = {name: getattr(fit, name) for name in kept_as_is}
         told |= {"spread": fit.spread(), "trace": asdict(fit.trace), "passes": asdict(fit.passes), "evidence": None}
         if fit.evidence:
             losses = [loss if math.isfinite(loss) else None for loss in fit.evidence.losses]
@@ -161,6 +162,7 @@ class _Facts(_Record):
     trace: _Trace
     passes: _Passes
     evidence: _Evidence | None
+    decision: Decision | None = None
 
 
 class _Kept(_Record):

@@ -154,11 +154,16 @@ def kept_or_single(fit: Fit, loss: float) -> Fit:
     two neither is better, as far as few tasks tell.
 
     Args:
-        fit: what a method found; one without evidence is kept.
+        fit: what a method found; one without evidence, or by a decision of its own, is kept.
         loss: of its model on the examples, leave-one-out.
     """
     evidence = fit.evidence
-    if evidence is None or fit.is_private or not loss > (least := min(filter(math.isfinite, evidence.losses))):
+    if (
+        evidence is None
+        or fit.is_private
+        or fit.decision
+        or not loss > (least := min(filter(math.isfinite, evidence.losses)))
+    ):
         return fit
     above = (loss - least) / evidence.error
     told = f"the loss is above that of {evidence.best} alone by {above:.1f} standard errors"

@@ -15,7 +15,7 @@ from smatter.errors import InvalidRouter, InvalidSettings
 from smatter.library.library import Library
 from smatter.route.amortised import Amortised, PosteriorSettings
 from smatter.route.catalogue import usual_catalogue
-from smatter.route.learnt import KEY, POSTERIOR, Calibration, LearntPosterior, read_posterior, write_posterior
+from smatter.route.learnt import KEY, POSTERIOR, LearntPosterior, RuleCalibration, read_posterior, write_posterior
 from smatter.route.store import is_router, read_router, write_router
 from smatter.route.table import row_names
 from smatter.tasks.suite import Suite
@@ -28,7 +28,7 @@ ERRORS = torch.tensor([0.0, 0.6, 0.1, 0.9, 0.2, 0.7], dtype=torch.float64)
 def posterior() -> LearntPosterior:
     network = Amortised(PosteriorSettings(width=5, queries=True), torch.Generator().manual_seed(0))
     torch.nn.init.normal_(network.score[2].weight, generator=torch.Generator().manual_seed(1))
-    calibration = Calibration("half:3", "calibration-id-5", "a" * 64, {"entropy": SCORES}, ERRORS)
+    calibration = RuleCalibration("half:3", "calibration-id-5", "a" * 64, {"entropy": SCORES}, ERRORS)
     n_rows = len(row_names(CATALOGUE))
     return LearntPosterior(
         network,

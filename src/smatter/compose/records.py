@@ -47,16 +47,25 @@ class Pins(_Record):
 
 
 class Decision(_Record):
-    """Whether a task was routed or the safe source taken, and why.
+    """What was decided for a task, how sure that is, and why.
 
     Args:
-        outcome: which.
+        outcome: `routed`, by the rule; `escalated`, more networks than the rule takes, or `abstained`, a safe model
+            instead, because the routing was too unsure.
+        rule: how the posterior over routings became networks, such as `half:3`.
+        passes: of each input.
         score: how uncertain the routing was.
+        measure: the name of that score; empty where none was asked for.
+        threshold: above which it was too much.
         reason: for people.
     """
 
-    outcome: Literal["routed", "abstained"]
-    score: Number
+    outcome: Literal["routed", "escalated", "abstained"]
+    rule: Words = ""
+    passes: Annotated[Number, Field(gt=0)] = 1.0
+    score: Number | None = None
+    measure: Words = ""
+    threshold: Number | None = None
     reason: Words = ""
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from smatter.compose.members import Member
     from smatter.compose.mixture import Mixture
     from smatter.compose.recipe import Recipe
-    from smatter.compose.records import Notes
+    from smatter.compose.records import Decision, Notes
     from smatter.compose.residual import Residual
     from smatter.library.library import Library
     from smatter.live.mixture import LiveMixture
@@ -77,6 +77,7 @@ class Fit:
         expert_names: what people call these; see `TrainedRouter.expert_names`.
         residual: the task's own correction; none where there is none.
         members: further networks whose scores are averaged with those of the mixture, without heads yet.
+        decision: how sure the routing is and what follows, where that was asked for.
         evidence: the loss of each source, where the method looked at it.
         likeness: how much the task is like each group of a router's probe set, by name.
         spread: tells, when it is asked, how much the first weights vary with the choice of examples: standard
@@ -94,6 +95,7 @@ class Fit:
     expert_names: tuple[str, ...] = ()
     residual: Residual | None = None
     members: tuple[Member, ...] = ()
+    decision: Decision | None = None
     evidence: Evidence | None = None
     likeness: Mapping[str, float] = field(default_factory=dict)
     spread: Callable[[], tuple[float, ...]] = field(default=tuple, compare=False, repr=False)

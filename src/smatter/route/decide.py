@@ -5,9 +5,7 @@ A rule gives networks and weights of their scores. One network is one pass of ea
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
 
 import torch
 from torch import Tensor
@@ -15,52 +13,7 @@ from torch import Tensor
 from smatter.errors import InvalidSettings
 from smatter.route.posteriors import Posterior
 from smatter.route.posteriors.categorical import Categorical
-
-RuleName = Literal["point", "mean", "map", "gibbs", "top", "half"]
-SIZED = ("gibbs", "top", "half")
-
-
-@dataclass(frozen=True)
-class Rule:
-    """How a posterior becomes networks.
-
-    Args:
-        name: `point`, the router's own routing; `mean`, one network at the expected routing; `map`, the likeliest
-            routing; `gibbs`, random routings, averaged; `top`, the likeliest, averaged by their probabilities; `half`,
-            the router's own with half of the weight and the likeliest others with the other half.
-        n_members: routings that are drawn or taken, beside the router's own.
-    """
-
-    name: RuleName
-    n_members: int = 1
-
-    def __post_init__(self) -> None:
-        if self.name not in get_args(RuleName):
-            raise InvalidSettings(f"unknown decision {self.name!r}: use {', '.join(get_args(RuleName))}")
-        if not 1 <= self.n_members <= 1_000:
-            raise InvalidSettings(f"a decision over {self.n_members} routings: give from 1 to 1000")
-
-    @classmethod
-    def parse(cls, text: str) -> Rule:
-        """A rule as people write it, such as `mean` or `half:3`.
-
-        >>> Rule.parse("half:3")
-        Rule(name='half', n_members=3)
-        """
-        name, _, count = text.partition(":")
-        is_sized = name in SIZED
-        if name not in get_args(RuleName) or not re.fullmatch(r"\d{1,4}" if is_sized else "", count) or text[-1] == ":":
-            forms = ", ".join(f"{name}:K" if name in SIZED else name for name in get_args(RuleName))
-            raise InvalidSettings(f"unknown decision {text[:80]!r}: use one of {forms}")
-        return cls(cast(RuleName, name), int(count) if is_sized else 1)
-
-    @property
-    def passes(self) -> int:
-        """Passes of a query, at most."""
-        return {"half": self.n_members + 1}.get(self.name, self.n_members)
-
-    def __str__(self) -> str:
-        return f"{self.name}:{self.n_members}" if self.name in SIZED else self.name
+from smatter.settings.decisions import Rule
 
 
 @dataclass(frozen=True)

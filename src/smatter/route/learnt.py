@@ -33,7 +33,7 @@ MAX_CALIBRATED = 100_000
 
 
 @dataclass(frozen=True)
-class Calibration:
+class RuleCalibration:
     """What a decision rule did on tasks that nothing was chosen on.
 
     Args:
@@ -105,7 +105,7 @@ class LearntPosterior:
     log_prior: Tensor
     sources: Mapping[str, str]
     temperature: float = 1.0
-    calibrations: Mapping[str, Calibration] = field(default_factory=dict)
+    calibrations: Mapping[str, RuleCalibration] = field(default_factory=dict)
     record: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, table: TaskTable) -> Categorical:
@@ -114,7 +114,7 @@ class LearntPosterior:
             found = self.network(table, self.log_prior)
         return Categorical(found.points, found.log_probs / self.temperature)
 
-    def calibration(self, rule: str) -> Calibration:
+    def calibration(self, rule: str) -> RuleCalibration:
         """What is known of a rule; refuses one that was not calibrated."""
         if rule not in self.calibrations:
             known = ", ".join(self.calibrations) or "none"
@@ -188,7 +188,7 @@ def read_posterior(path: Path) -> LearntPosterior:
             costs=tensors["costs"].float(),
         )
         calibrations = {
-            each.rule: Calibration(
+            each.rule: RuleCalibration(
                 rule=each.rule,
                 tasks=each.tasks,
                 digest=each.digest,

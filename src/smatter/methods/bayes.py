@@ -1,0 +1,116 @@
+"""A posterior over routings: which networks are run, how sure that is, and what is done where it is not.
+
+Bayes-routed paper, sections 3 to 5: q(w, alpha | S), a decision rule, a score U(S), and a fallback above a threshold.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from smatter.compose.records import Decision
+from smatter.errors import InvalidRouter
+from smatter.methods import Fit, method
+from smatter.settings.decisions import ESCALATE, Limit, Rule, check_fallback
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from smatter.live.mixture import LiveMixture
+    from smatter.live.task import Task
+    from smatter.records import Progress
+    from smatter.route.learnt import LearntPosterior
+    from smatter.route.posteriors.categorical import Categorical
+    from smatter.route.store import TrainedRouter
+
+
+@dataclass(frozen=True)
+class BayesSettings:
+    """How a posterior is used.
+
+    Args:
+        router: the router, with a posterior.
+        decision: point, mean, map, gibbs:K, top:K or half:K, the router's own routing with half of the weight and the K
+            likeliest others with the rest.
+        abstain: a score, and at which share or error of calibration tasks it becomes too high: SCORE@coverage=0.8 or
+            SCORE@risk=0.3; never by default.
+        fallback: what is done then: escalate, base, prior-mean, or a source's name.
+        seed: of what gibbs draws.
+    """
+
+    router: TrainedRouter | None = None
+    decision: str = "half:3"
+    abstain: str | None = None
+    fallback: str = ESCALATE
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        Rule.parse(self.decision)
+        if self.abstain is not None:
+            Limit.parse(self.abstain)
+
+
+@method(BayesSettings, needs_router=True)
+def bayes(live: LiveMixture, task: Task, settings: BayesSettings, progress: Progress) -> Fit:
+    """Decide by a posterior over routings: a pass of each routing of its catalogue."""
+    import torch
+
+    from smatter.compose.members import Member
+    from smatter.live.objectives import LeaveOneOut
+    from smatter.methods.router import RoutedSettings, fit_of
+    from smatter.records import part
+    from smatter.route.abstain import instead, judge
+    from smatter.route.decide import decide
+    from smatter.route.encode import as_mixture
+    from smatter.route.opening import route_task
+    from smatter.route.table import pass_routings, row_names
+    from smatter.route.uncertainty import Facts
+
+    assert settings.router is not None and isinstance(task.objective, LeaveOneOut)
+    rule, trained, library = Rule.parse(settings.decision), settings.router, live.library
+    posterior, base = _posterior(live, trained), library.manifest.base
+    check_fallback(settings.fallback, library.names)
+    routed = route_task(live, task.objective, trained, progress=part(progress, 0.5))
+    table = pass_routings(live, task.objective, routed, posterior.catalogue)
+    progress(0.5)
+    found, point = posterior(table), table.points[0]
+    told = Decision(outcome="routed", rule=settings.decision)
+    if settings.abstain is not None:
+        facts = Facts(table, found, posterior.log_prior, row_names(posterior.catalogue).index(base))
+        calibration = posterior.calibration(settings.decision)
+        told = judge(facts, Limit.parse(settings.abstain), calibration, settings.fallback)
+    if told.outcome == "routed":
+        alike = (table.points[:, len(table.prior) :] == point[len(table.prior) :]).all(dim=1)
+        generator = torch.Generator().manual_seed(settings.seed)
+        deployed = decide(rule, found if rule.passes == 1 else _only(found, alike), point, generator)
+    else:
+        deployed = instead(settings.fallback, routed, point, library.names, base)
+    n_sources = len(library.names)
+    own, *others = (as_mixture(live, each[None, :n_sources], library.names).without_idle() for each in deployed.points)
+    plain = fit_of(live, task, RoutedSettings(router=trained), routed)
+    return replace(
+        plain,
+        mixture=own,
+        experts=trained.mix(live, deployed.points[0, n_sources:-1]),
+        members=tuple(Member(float(w), each) for w, each in zip(deployed.weights[1:], others, strict=True)),
+        decision=told.model_copy(update={"passes": float(len(deployed.points))}),
+        notes=(*task.notes, told.reason) if told.reason else task.notes,
+    )
+
+
+def _posterior(live: LiveMixture, trained: TrainedRouter) -> LearntPosterior:
+    """The router's posterior; refuses one that is for other sources."""
+    if trained.posterior is None:
+        raise InvalidRouter("the router has no posterior over routings: train one with `smatter train --posterior`")
+    digests = live.library.manifest.digests
+    if [digests[name] for name in live.library.names] != list(trained.posterior.sources.values()):
+        raise InvalidRouter(
+            "the posterior is for other sources than the library's: train it anew, or adapt with --method router"
+        )
+    return trained.posterior
+
+
+def _only(posterior: Categorical, allowed: Tensor) -> Categorical:
+    """The posterior given that the routing is an allowed one: several networks of a task open the same experts."""
+    return replace(posterior, logits=posterior.logits.masked_fill(~allowed, -math.inf))
