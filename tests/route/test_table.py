@@ -1,6 +1,6 @@
 """Tables of routings: rows against networks composed by hand, what no order changes, and files that are kept."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -106,5 +106,7 @@ def test_tables_are_kept_found_and_made_again_if_damaged(live, trained, catalogu
     path.write_bytes(path.read_bytes()[:-7])
     assert same(tables(tasks, 2), made) and same(read_task_table(path), made)
     assert tables.path(tasks, 1) != path
+    again = Tables(tables.folder, live, replace(trained, digest="", record={"posterior": "new"}), catalogue)
+    assert again.path(tasks, 2) == path
     smaller = Tables(tables.folder, live, trained, catalogue.subset([0, 1]))
     assert smaller.path(tasks, 2) != path and len(smaller(tasks, 2).points) == 6

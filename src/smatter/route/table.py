@@ -19,7 +19,7 @@ from torch import Tensor
 
 from smatter.backbones.heads import class_sums, prototype_logits
 from smatter.backbones.network import Inputs
-from smatter.errors import InvalidRouter, SmatterError
+from smatter.errors import SmatterError
 from smatter.live.episodes import prepared_support
 from smatter.live.mixture import LiveMixture
 from smatter.live.objectives import LeaveOneOut
@@ -139,11 +139,13 @@ class Tables:
 
     @cached_property
     def _key(self) -> list[object]:
-        rows = hashlib.sha256(self.catalogue.points.double().numpy().tobytes()).hexdigest()
-        manifest = self.live.library.manifest
-        if not self.trained.digest:
-            raise InvalidRouter("tables are kept by the digest of a router's files: write it to a folder first")
-        return [FORMAT, manifest.digests, manifest.base, self.trained.digest, rows]
+        manifest, trained = self.live.library.manifest, self.trained
+        tensors = [self.catalogue.points, *trained.router.state_dict().values(), *trained.descriptors.values()]
+        whole = hashlib.sha256()  # of what routes, and not of the router's files: a posterior that is added changes none
+        for tensor in tensors:
+            whole.update(tensor.detach().double().contiguous().numpy().tobytes())
+        bank = trained.bank.digest if trained.bank else ""
+        return [FORMAT, manifest.digests, manifest.base, bank, whole.hexdigest()]
 
     def path(self, tasks: TaskList, index: int) -> Path:
         """The file of one task of a list."""
