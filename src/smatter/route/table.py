@@ -141,7 +141,7 @@ class Tables:
     def _key(self) -> list[object]:
         manifest, trained = self.live.library.manifest, self.trained
         tensors = [self.catalogue.points, *trained.router.state_dict().values(), *trained.descriptors.values()]
-        whole = hashlib.sha256()  # of what routes, and not of the router's files: a posterior that is added changes none
+        whole = hashlib.sha256()  # of what routes, not of the router's files: a posterior that is added changes nothing
         for tensor in tensors:
             whole.update(tensor.detach().double().contiguous().numpy().tobytes())
         bank = trained.bank.digest if trained.bank else ""
