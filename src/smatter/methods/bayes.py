@@ -5,7 +5,6 @@ Bayes-routed paper, sections 3 to 5: q(w, alpha | S), a decision rule, a score U
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,13 +14,10 @@ from smatter.methods import Fit, method
 from smatter.settings.decisions import ESCALATE, Limit, Rule, check_fallback
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from smatter.live.mixture import LiveMixture
     from smatter.live.task import Task
     from smatter.records import Progress
     from smatter.route.learnt import LearntPosterior
-    from smatter.route.posteriors.categorical import Categorical
     from smatter.route.store import TrainedRouter
 
 
@@ -61,7 +57,7 @@ def bayes(live: LiveMixture, task: Task, settings: BayesSettings, progress: Prog
     from smatter.methods.router import RoutedSettings, fit_of
     from smatter.records import part
     from smatter.route.abstain import instead, judge
-    from smatter.route.decide import decide
+    from smatter.route.decide import decide, deployable
     from smatter.route.encode import as_mixture
     from smatter.route.opening import route_task
     from smatter.route.table import pass_routings, row_names
@@ -81,9 +77,8 @@ def bayes(live: LiveMixture, task: Task, settings: BayesSettings, progress: Prog
         calibration = posterior.calibration(settings.decision)
         told = judge(facts, Limit.parse(settings.abstain), calibration, settings.fallback)
     if told.outcome == "routed":
-        alike = (table.points[:, len(table.prior) :] == point[len(table.prior) :]).all(dim=1)
         generator = torch.Generator().manual_seed(settings.seed)
-        deployed = decide(rule, found if rule.passes == 1 else _only(found, alike), point, generator)
+        deployed = decide(rule, deployable(found, rule, table), point, generator)
     else:
         deployed = instead(settings.fallback, routed, point, library.names, base)
     n_sources = len(library.names)
@@ -109,8 +104,3 @@ def _posterior(live: LiveMixture, trained: TrainedRouter) -> LearntPosterior:
             "the posterior is for other sources than the library's: train it anew, or adapt with --method router"
         )
     return trained.posterior
-
-
-def _only(posterior: Categorical, allowed: Tensor) -> Categorical:
-    """The posterior given that the routing is an allowed one: several networks of a task open the same experts."""
-    return replace(posterior, logits=posterior.logits.masked_fill(~allowed, -math.inf))

@@ -5,7 +5,7 @@ A rule gives networks and weights of their scores. One network is one pass of ea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from torch import Tensor
 from smatter.errors import InvalidSettings
 from smatter.route.posteriors import Posterior
 from smatter.route.posteriors.categorical import Categorical
+from smatter.route.task_table import TaskTable
 from smatter.settings.decisions import Rule
 
 
@@ -57,6 +58,14 @@ def decide(rule: Rule, posterior: Posterior, point: Tensor, generator: torch.Gen
     if not isinstance(posterior, Categorical):
         raise InvalidSettings(f"{rule} takes routings of a catalogue, and the posterior has none: use mean or gibbs:K")
     return _likeliest(rule, posterior, point)
+
+
+def deployable(posterior: Categorical, rule: Rule, table: TaskTable) -> Categorical:
+    """The posterior given that a rule can take the routing: several networks of a task open the same experts."""
+    if rule.passes == 1:
+        return posterior
+    experts = table.points[:, len(table.prior) :]
+    return replace(posterior, logits=posterior.logits.masked_fill((experts != experts[0]).any(dim=1), -torch.inf))
 
 
 def _likeliest(rule: Rule, posterior: Categorical, point: Tensor) -> Deployed:
