@@ -25,28 +25,39 @@ def greedy(ranked: Ranked, budgets: float | Sequence[float]) -> Allocation:
     """
     room = rooms(ranked, budgets)
     modules = choosable(ranked, room)
-    at, left = [0] * len(modules), room.copy()
+    at, left = [0] * len(modules), room
     scale = np.where(room > 0, room, 1.0)
+    steps = [_best_step(module, 0, left, scale) for module in modules]
     while True:
-        steps = [_best_step(module, n, left, scale) for module, n in zip(modules, at, strict=True)]
-        index = max(range(len(steps)), key=lambda each: steps[each][0])
-        if steps[index][0] <= 0:
+        index = max(range(len(steps)), key=lambda each: steps[each].rate)
+        step, module = steps[index], modules[index]
+        if step.rate <= 0:
             break
-        left -= modules[index].costs[:, steps[index][1]] - modules[index].costs[:, at[index]]
-        at[index] = steps[index][1]
+        if (step.costs <= left + ROUNDING * scale).all():
+            at[index], left = step.level, left - step.costs
+        steps[index] = _best_step(module, at[index], left, scale)  # also where the step found before fits no more
     return _allocation(ranked, modules, at, np.inf)
 
 
-def _best_step(module: Levels, at: int, left: Floats, scale: Floats) -> tuple[float, int]:
-    """The largest value per cost of the levels above one, and where it is; zero where none fits."""
+@dataclass(frozen=True, eq=False)
+class _Raise:
+    """Levels of one module to add at once: how many, value per cost, and costs; a rate of zero where none fits."""
+
+    level: int
+    rate: float
+    costs: Floats
+
+
+def _best_step(module: Levels, at: int, left: Floats, scale: Floats) -> _Raise:
+    """The levels above one that fit and have the largest value per cost."""
     extra = module.costs[:, at + 1 :] - module.costs[:, [at]]
     if not extra.shape[1]:
-        return 0.0, at
+        return _Raise(at, 0.0, left * 0)
     gains = module.values[at + 1 :] - module.values[at]
     share = np.maximum((extra / scale[:, None]).sum(axis=0), 1e-300)  # what is free comes first
     rates = np.where((extra <= left[:, None] + ROUNDING * scale[:, None]).all(axis=0), gains / share, 0.0)
     best = int(rates.argmax())
-    return float(rates[best]), at + 1 + best
+    return _Raise(at + 1 + best, float(rates[best]), extra[:, best])
 
 
 @dataclass(frozen=True)
