@@ -111,7 +111,7 @@ def cooper_steps(problem: Surrogate, n_steps: int) -> tuple[Tensor, Tensor] | No
 
 
 def eps_kkt(n_problems: int) -> Outcome:
-    """Steps until a point is eps-KKT, and where plain and restarted prices end (means of the last 500 of 2,000 steps)."""
+    """Steps until a point is eps-KKT, and where plain and restarted prices end: means of the last 500 of 2,000."""
     epsilons = (0.1, 0.03, 0.01, 0.003)
     ways = {
         "plain": {"damping": 1.0},

@@ -85,6 +85,12 @@ def test_units_that_only_harm_stay_closed() -> None:
     assert not any(fit.levels.values()) and fit.loss == 5.0
 
 
+def test_a_budget_for_nothing_opens_nothing_and_says_its_loss() -> None:
+    toy = Toy(0)
+    fit = fit_budget(toy.ranked, 0.0, toy.loss)
+    assert not any(fit.levels.values()) and fit.loss == 5.0 and fit.evaluations == 1
+
+
 def test_a_loss_that_is_no_number_is_never_chosen() -> None:
     toy = Toy(1)
     fit = fit_budget(toy.ranked, toy.budgets, lambda shares: float("nan") if any(shares.values()) else 1.0)

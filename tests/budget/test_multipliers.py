@@ -110,6 +110,18 @@ def test_restarts_forget_only_after_a_window_and_damping_leaves_a_part() -> None
     assert prices.kept.tolist() == [0, 1]
 
 
+def test_prices_of_experts_are_raised_and_forgotten_as_ever_to_the_bit() -> None:
+    generator = torch.Generator().manual_seed(0)
+    prices, expected = Multipliers(torch.zeros(4)), torch.zeros(4)
+    for _ in range(100):
+        shares = torch.rand(4, generator=generator)
+        excess = shares / 0.6 - 1
+        assert torch.equal(prices.penalty(shares, 0.6), (expected * excess).sum())
+        prices.update(shares, 0.6)
+        expected.add_(0.05 * excess).mul_(excess > 0)
+        assert torch.equal(prices.values, expected)
+
+
 def test_prices_stay_between_zero_and_the_ceiling() -> None:
     generator = torch.Generator().manual_seed(0)
     prices = Multipliers(torch.zeros(5), rate=1.0, window=2, damping=0.9, ceiling=2.0)

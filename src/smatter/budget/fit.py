@@ -46,7 +46,7 @@ class BudgetFit:
         shares: the same as shares of its units.
         costs: what they cost, with what is fixed, in each resource.
         value: what they are worth by the values that were given.
-        loss: their support loss; none without any evaluation.
+        loss: their support loss; none where it was not measured.
         evaluations: losses that were measured.
     """
 
@@ -104,17 +104,13 @@ def fit_budget(
             _correct(ranked, budgets, tried, first, spread=spread, noise=noise, generator=random)
         else:
             _descend(ranked, budgets, tried, start or ranked.shares(first), random)
-    if len(tried.losses) > 1:
-        levels, least = min(tried.losses.items(), key=lambda item: item[1])
-        chosen = dict(levels)
-    else:
-        chosen, least = dict(first), None
+    chosen = dict(min(tried.losses, key=tried.losses.__getitem__)) if len(tried.losses) > 1 else dict(first)
     return BudgetFit(
         levels=chosen,
         shares=ranked.shares(chosen),
         costs=tuple(ranked.cost(chosen).tolist()),
         value=ranked.value(chosen),
-        loss=least,
+        loss=tried.losses.get(_key(chosen)),
         evaluations=tried.n_measured,
     )
 
@@ -156,8 +152,8 @@ def _correct(
     generator: np.random.Generator,
 ) -> None:
     """Allocate, measure, estimate the factors of values, and again."""
-    candidate = first
-    while tried.measure(candidate) is not None:
+    tried.measure(first)
+    while tried.left:
         mean, root = _factors(ranked, tried.losses, spread, noise)
         for draw in range(MOST_DRAWS):
             likely = tried.left == 1 and draw == 0
@@ -167,6 +163,7 @@ def _correct(
                 break
         else:
             return
+        tried.measure(candidate)
 
 
 def _factors(ranked: Ranked, losses: Mapping[Key, float], spread: float, noise: float) -> tuple[Floats, Floats]:
