@@ -104,7 +104,8 @@ def fit_budget(
             _correct(ranked, budgets, tried, first, spread=spread, noise=noise, generator=random)
         else:
             _descend(ranked, budgets, tried, start or ranked.shares(first), random)
-    chosen = dict(min(tried.losses, key=tried.losses.__getitem__)) if len(tried.losses) > 1 else dict(first)
+    best: Key = min(tried.losses, key=tried.losses.__getitem__) if len(tried.losses) > 1 else _key(first)
+    chosen = dict(best)
     return BudgetFit(
         levels=chosen,
         shares=ranked.shares(chosen),
