@@ -148,7 +148,7 @@ def unbent(extra: Floats, bend: float) -> Floats:
     """
     if bend > 0:
         with np.errstate(invalid="ignore"):  # noise can make a network seem faster than its base
-            return np.asarray((np.sqrt(1 + 4 * bend * extra) - 1) / (2 * bend))
+            return np.asarray(2 * extra / (1 + np.sqrt(1 + 4 * bend * extra)))
     left = 1 + bend * extra
     return np.where(left > 0, extra / np.maximum(left, 1e-12), np.inf)
 
