@@ -74,7 +74,7 @@ class Adapted:
         self.recipe = bare if fit.is_private else self._model.recipe
         self.learnt: Learnt | None = None
 
-    def learn_from(self, queries: Sequence[Any] | Tensor) -> None:
+    def learn_from(self, queries: Any) -> None:
         """Let inputs without labels move the prototypes, from where the examples put them."""
         objective = self._task.objective
         assert isinstance(objective, LeaveOneOut)
@@ -157,8 +157,12 @@ class Adapted:
         right = [self._task.class_names[label] for label in objective.classes.tolist()]
         return sum(map(str.__eq__, named, right)) / len(right)
 
-    def predict(self, inputs: Sequence[Any] | Tensor) -> Predictions:
-        """Name the class of each input: pictures (or their paths), texts, or a prepared tensor."""
+    def predict(self, inputs: Any) -> Predictions:
+        """Name the class of each input: pictures (images, arrays or paths), texts, or a prepared tensor.
+
+        Args:
+            inputs: one alone, several, or a dataset, whose labels are not looked at.
+        """
         return self._model.predict(inputs)
 
     def save(self, path: str | Path, self_contained: bool = False) -> None:

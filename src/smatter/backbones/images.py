@@ -30,6 +30,9 @@ LARGEST_AREA = 1024 * 1024
 """Pixels of one input of a network: what the largest of the supported ones were trained with. Sixty-four of them in
 colour, as many as are ever in memory to be predicted, take 0.8 GB."""
 
+BEYOND = 20
+"""Prepared pixels that are so many times larger than any can be are not prepared."""
+
 _REMEDY = "copy the config.json and the preprocessor_config.json that belong to the base"
 
 _LUMINANCE = (0.299, 0.587, 0.114)
@@ -184,6 +187,15 @@ class Preprocessing:
             raise InvalidSupport(
                 f"pixels are {pixels.shape[2]} x {pixels.shape[3]}, the network takes {self.height} x {self.width}: "
                 "resize them, or give images"
+            )
+        if not pixels.numel():
+            return
+        low, high = float(pixels.min()), float(pixels.max())
+        # A pixel of eight bits is never exactly the mean, so prepared ones are never zero; black is, from 0 to 1.
+        if (low == 0 < high <= 1 and any(self.mean)) or high > BEYOND / min(self.std):
+            raise InvalidSupport(
+                f"pixels reach from {low:.3g} to {high:.3g}, so they are not scaled as the network wants: give images, "
+                "or arrays (n, height, width, channels), which are scaled here"
             )
 
 
