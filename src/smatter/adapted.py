@@ -26,6 +26,7 @@ from smatter.live.predictions import Predictions
 from smatter.live.task import Task
 from smatter.live.transduce import Learnt, features_of, learn
 from smatter.methods import Fit
+from smatter.records import told_names, told_shares
 from smatter.settings import HeadName
 
 
@@ -73,6 +74,18 @@ class Adapted:
         self._model = TaskModel(live, replace(bare, head=told, members=members))
         self.recipe = bare if fit.is_private else self._model.recipe
         self.learnt: Learnt | None = None
+
+    def __repr__(self) -> str:
+        made = f"Adapted by {self.method or 'an unknown method'}"
+        shares = told_shares(self.shares)
+        if self.fit.is_private:
+            return f"{made}: {shares}\n  private: nothing else may be told"
+        evidence = self.fit.evidence
+        alone = f", of {evidence.best} alone {min(filter(math.isfinite, evidence.losses)):.3f}" if evidence else ""
+        return (
+            f"{made} to {told_names(self.class_names)}: {shares}\n"
+            f"  leave-one-out loss {self.loss:.3f}{alone}; {self.head} head"
+        )
 
     def learn_from(self, queries: Any) -> None:
         """Let inputs without labels move the prototypes, from where the examples put them."""

@@ -88,7 +88,9 @@ def _opened(path: Path) -> Iterator[Image]:
     except FileNotFoundError:
         raise NotFound(f"{path} does not exist; check the path") from None
     except PIL.UnidentifiedImageError:
-        raise InvalidSupport(f"{path} is not a PNG, JPEG, WebP or BMP image; remove it or convert it") from None
+        raise InvalidSupport(
+            f"{path} is not a PNG, JPEG, WebP or BMP image; convert it, or move it elsewhere"
+        ) from None
     except (PIL.Image.DecompressionBombWarning, PIL.Image.DecompressionBombError):
         raise InvalidSupport(f"{path} has more than 64 megapixels; give a smaller image") from None
     except Exception as error:  # decoders raise whatever a damaged file makes them

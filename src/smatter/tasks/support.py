@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import shlex
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -176,9 +177,10 @@ def _is_image(path: Path) -> bool:
 
 def _meant(folder: Path, entry: Path | None = None) -> str:
     """What to give instead of a folder that has no images in class folders."""
-    for place in (folder / "support", folder / "support.csv"):  # as `smatter suite task` writes them
-        if place.exists():
-            return f"it is a task with its queries: give {place}"
+    for home in filter(None, (folder, entry)):
+        for place in (home / "support", home / "support.csv"):  # as `smatter suite task` writes them
+            if place.exists():
+                return f"{home} is a task with its queries: give {shlex.quote(str(place))}"
     return f"give the folder of the class folders, perhaps {entry}" if entry else "put the images of each class in one"
 
 
