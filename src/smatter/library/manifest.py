@@ -169,7 +169,7 @@ def read_manifest(folder: Path) -> Manifest:
             told = f"{folder} does not exist, so there is no {MANIFEST}; check the path, or"
         elif (folder / "config.json").exists():
             raise InvalidManifest(
-                f"{folder} has no {MANIFEST}, it is a checkpoint; make a library with `smatter library init LIB {place}`"
+                f"{folder} is a checkpoint and has no {MANIFEST}; make one with `smatter library init LIB {place}`"
             )
         else:
             told = f"{folder} has no {MANIFEST};"

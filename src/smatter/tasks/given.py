@@ -24,7 +24,7 @@ KEYS = ("image", "img", "text")
 LABEL = "label"
 CHANNELS = (1, 3, 4)
 WHITE = 255
-DIM = 2.0
+DIM = 8.0
 """Float pixels that reach above one but not above this have no range that could be told."""
 
 
