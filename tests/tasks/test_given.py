@@ -196,6 +196,8 @@ def test_a_network_takes_any_form_alike(vit_library: Library, tmp_path: Path) ->
     assert len(runtime.prepare(paths[0])["pixel_values"]) == 1
     with pytest.raises(NotFound, match="check the path"):
         adapted.predict("no such picture")
+    with pytest.raises(InvalidSupport, match="is a folder; give the paths"):
+        adapted.predict(str(tmp_path))
     with pytest.raises(InvalidSupport, match="takes images, not texts"):
         smatter.adapt(vit_library, Support.of(["a fine day", "a sad day"], ["x", "y"]))
 

@@ -70,6 +70,8 @@ def _opened(path: Path) -> Iterator[Image]:
     except ImportError:
         raise MissingExtra("images need Pillow: pip install pillow") from None
     try:
+        if path.is_dir():
+            raise InvalidSupport(f"{path} is a folder; give the paths of the images in it")
         if path.stat().st_size > MAX_IMAGE_BYTES:
             raise InvalidSupport(f"{path} is larger than {MAX_IMAGE_BYTES // 1_000_000} MB; give a smaller image")
         with warnings.catch_warnings():
