@@ -26,6 +26,7 @@ from smatter.live.predictions import Predictions
 from smatter.live.task import Task
 from smatter.live.transduce import Learnt, features_of, learn
 from smatter.methods import Fit
+from smatter.records import told_names, told_shares
 from smatter.settings import HeadName
 
 
@@ -74,7 +75,19 @@ class Adapted:
         self.recipe = bare if fit.is_private else self._model.recipe
         self.learnt: Learnt | None = None
 
-    def learn_from(self, queries: Sequence[Any] | Tensor) -> None:
+    def __repr__(self) -> str:
+        made = f"Adapted by {self.method or 'an unknown method'}"
+        shares = told_shares(self.shares)
+        if self.fit.is_private:
+            return f"{made}: {shares}\n  private: nothing else may be told"
+        evidence = self.fit.evidence
+        alone = f", of {evidence.best} alone {min(filter(math.isfinite, evidence.losses)):.3f}" if evidence else ""
+        return (
+            f"{made} to {told_names(self.class_names)}: {shares}\n"
+            f"  leave-one-out loss {self.loss:.3f}{alone}; {self.head} head"
+        )
+
+    def learn_from(self, queries: Any) -> None:
         """Let inputs without labels move the prototypes, from where the examples put them."""
         objective = self._task.objective
         assert isinstance(objective, LeaveOneOut)
@@ -157,8 +170,12 @@ class Adapted:
         right = [self._task.class_names[label] for label in objective.classes.tolist()]
         return sum(map(str.__eq__, named, right)) / len(right)
 
-    def predict(self, inputs: Sequence[Any] | Tensor) -> Predictions:
-        """Name the class of each input: pictures (or their paths), texts, or a prepared tensor."""
+    def predict(self, inputs: Any) -> Predictions:
+        """Name the class of each input: pictures (images, arrays or paths), texts, or a prepared tensor.
+
+        Args:
+            inputs: one alone, several, or a dataset, whose labels are not looked at.
+        """
         return self._model.predict(inputs)
 
     def save(self, path: str | Path, self_contained: bool = False) -> None:

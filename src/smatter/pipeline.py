@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import ValidationError
-from torch import Tensor
 
 from smatter import methods
 from smatter.adapted import Adapted
@@ -27,6 +26,7 @@ from smatter.methods import Fit
 from smatter.records import Progress, silent
 from smatter.route.store import TrainedRouter, read_router
 from smatter.settings import HeadName
+from smatter.tasks.given import several
 from smatter.tasks.support import Support, read_support
 
 CLEARLY = 2.0
@@ -35,13 +35,13 @@ CLEARLY = 2.0
 
 def adapt(
     library: Library | str | Path,
-    support: Support | str | Path,
+    support: Any,
     method: str | None = None,
     settings: Any = None,
     *,
     router: TrainedRouter | str | Path | None = None,
     head: HeadName = "prototype",
-    queries: Sequence[Any] | Tensor | None = None,
+    queries: Any = None,
     cache: str | Path | None = None,
     progress: Progress = silent,
 ) -> Adapted:
@@ -49,18 +49,19 @@ def adapt(
 
     Args:
         library: an open library or its folder.
-        support: labelled examples, or where they are.
+        support: labelled examples, where they are, or a dataset as `Support.of` takes one.
         method: how, by name: see `smatter.methods`. By default `router` where one is given, else `evidence`.
         settings: of the method; its defaults without.
         router: a trained router or its folder, for methods that ask one.
         head: how classes are told apart; weights are found with prototypes whatever it is.
-        queries: inputs without labels, to be named later; prototypes are moved by them.
+        queries: inputs without labels, to be named later, as `predict` takes them; prototypes are moved by them.
         cache: a folder where results are kept, and found again for the same task; not private ones, nor those of a
             router that is not on disk.
         progress: told shares of the work.
     """
     if head not in get_args(HeadName):
         raise InvalidSettings(f"unknown head {head!r}: use {', '.join(get_args(HeadName))}")
+    queries = None if queries is None else several(queries)
     if queries is not None and (head != "prototype" or not len(queries)):
         raise InvalidSettings("queries move prototypes: give at least one input, and no other head")
     if cache is not None and Path(cache).is_file():
@@ -71,7 +72,7 @@ def adapt(
         router = read_router(router)
     settings = way.with_router(settings, router)
     library = library if isinstance(library, Library) else open_library(library)
-    support = support if isinstance(support, Support) else read_support(support)
+    support = _examples(support)
     live = LiveMixture(library)
     if (asked := getattr(settings, "router", None)) is not None:
         asked.check_fits(live)
@@ -144,6 +145,13 @@ def solve_task(
         progress: told shares of the work.
     """
     return adapt(library, support, "solver", settings, progress=progress)
+
+
+def _examples(given: Any) -> Support:
+    """Labelled examples, wherever they are."""
+    if isinstance(given, str | Path):
+        return read_support(given)
+    return given if isinstance(given, Support) else Support.of(given)
 
 
 def kept_or_single(fit: Fit, loss: float) -> Fit:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -96,6 +96,25 @@ def printable(text: str) -> str:
 
 def _is_harmless(letter: str) -> bool:
     return letter in "\u200c\u200d" or unicodedata.category(letter) == "Zs"
+
+
+def told_names(names: Sequence[str], most: int = 6) -> str:
+    """Names for people, of many only the first.
+
+    >>> told_names(["cats", "dogs", "cows"], most=2)
+    'cats, dogs and 1 more'
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(printable(name[:40]) for name in names[:most]) + more
+
+
+def told_shares(shares: Mapping[str, float]) -> str:
+    """Weights for people, the largest first.
+
+    >>> told_shares({"law": 0.25, "code": 0.75})
+    'code 75.0%, law 25.0%'
+    """
+    return told_names([f"{name[:30]} {shares[name]:.1%}" for name in sorted(shares, key=lambda name: -shares[name])])
 
 
 class Progress(Protocol):

@@ -15,8 +15,9 @@ from smatter.errors import InvalidRouter, InvalidSettings
 from smatter.library.library import Library
 from smatter.route.amortised import Amortised, PosteriorSettings
 from smatter.route.catalogue import usual_catalogue
-from smatter.route.learnt import KEY, POSTERIOR, LearntPosterior, RuleCalibration, read_posterior, write_posterior
-from smatter.route.store import is_router, read_router, write_router
+from smatter.route.learnt import KEY, LearntPosterior, RuleCalibration, read_posterior, write_posterior
+from smatter.route.place import POSTERIOR, is_router
+from smatter.route.store import read_router, write_router
 from smatter.route.table import row_names
 from smatter.tasks.suite import Suite
 

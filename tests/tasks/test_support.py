@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from smatter.backbones.images import open_image
-from smatter.errors import InvalidSupport, NotFound, SmatterError
+from smatter.errors import InvalidSupport, NotFound, SmatterError, SmatterWarning
 from smatter.tasks import support as support_module
 from smatter.tasks.support import Support, read_support
 
@@ -41,6 +41,33 @@ def test_hidden_and_stray_files_are_no_classes(tmp_path: Path) -> None:
     (folder / ".DS_Store").write_text("")
     (folder / "a" / ".thumbs").write_text("")
     assert len(read_support(folder)) == 4
+
+
+def test_a_stray_file_in_a_class_folder_is_left_out_with_a_notice(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "shots")
+    (folder / "a" / "notes.txt").write_text("mine")
+    (folder / "a" / "more.txt").write_text("mine")
+    with pytest.warns(SmatterWarning, match=r"left out: .*more.txt and 1 more of its files: not an image"):
+        assert len(read_support(folder)) == 4
+
+
+def write_flat(folder: Path, table: str | None) -> Path:
+    for number in range(3):
+        picture(number).save(folder / f"{number}.png")
+    if table is not None:
+        (folder / "labels.csv").write_text(table)
+    return folder
+
+
+def test_a_file_of_labels_names_the_classes_of_a_folder(tmp_path: Path) -> None:
+    support = read_support(write_flat(tmp_path, "label,file\ncat,2.png\ndog,0.png\n"))
+    assert support.class_names == ("cat", "dog") and support.inputs == (tmp_path / "2.png", tmp_path / "0.png")
+
+
+def test_class_folders_count_even_if_there_is_a_file_of_labels(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "shots")
+    (folder / "labels.csv").write_text("something,else\n")
+    assert read_support(folder).class_names == ("a", "b")
 
 
 ROWS = [("good day", "plus"), ("bad, bad day", "minus"), ("fine", "plus")]
@@ -85,6 +112,11 @@ def file_of(name: str, content: str | bytes) -> Callable[[Path], Path]:
     return make
 
 
+def other_pictures(folder: Path) -> None:
+    (folder / "c").mkdir()
+    (folder / "c" / "x.heic").write_text("x")
+
+
 def truncated(folder: Path) -> None:
     picture(0, 64).save(folder / "a" / "cut.png")
     (folder / "a" / "cut.png").write_bytes((folder / "a" / "cut.png").read_bytes()[:2000])
@@ -104,7 +136,23 @@ MISTAKES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "empty class": (folder_of(extra=lambda folder: (folder / "c").mkdir()), "is empty"),
     "no classes": (lambda place: place, "no class folders"),
     "image in no class": (folder_of(extra=lambda folder: picture().save(folder / "x.png")), "in no class folder"),
-    "no image": (folder_of(extra=lambda folder: (folder / "a" / "x.txt").write_text("x") and None), "not an image"),
+    "no image in a class": (
+        folder_of(extra=other_pictures),
+        "holds no images",
+    ),
+    "a task": (
+        lambda place: write_folder(place / "thai" / "support").parent,
+        "is a task with its queries: give .*support",
+    ),
+    "a folder of tasks": (
+        lambda place: write_folder(place / "my tasks" / "thai" / "support").parents[1],
+        "give '.*support'",
+    ),
+    "images and no labels": (lambda place: write_flat(place, None), "or name their classes in labels.csv"),
+    "labels of other columns": (lambda place: write_flat(place, "name,label\n0.png,a\n"), "needs one column 'file'"),
+    "labels without a label": (lambda place: write_flat(place, "file,label\n0.png,\n"), "line 2: no label"),
+    "labels of a lost file": (lambda place: write_flat(place, "file,label\n9.png,a\n"), "9.png does not exist"),
+    "labels of files elsewhere": (lambda place: write_flat(place, "file,label\n../x.png,a\n"), "no file of the folder"),
     "text as png": (folder_of(extra=lambda folder: (folder / "a" / "x.png").write_text("x") and None), "is not a PNG"),
     "gif as png": (
         folder_of(extra=lambda folder: picture().save(folder / "a" / "x.png", format="GIF")),

@@ -30,6 +30,9 @@ LARGEST_AREA = 1024 * 1024
 """Pixels of one input of a network: what the largest of the supported ones were trained with. Sixty-four of them in
 colour, as many as are ever in memory to be predicted, take 0.8 GB."""
 
+BEYOND = 20
+"""Prepared pixels that are so many times larger than any can be are not prepared."""
+
 _REMEDY = "copy the config.json and the preprocessor_config.json that belong to the base"
 
 _LUMINANCE = (0.299, 0.587, 0.114)
@@ -67,6 +70,8 @@ def _opened(path: Path) -> Iterator[Image]:
     except ImportError:
         raise MissingExtra("images need Pillow: pip install pillow") from None
     try:
+        if path.is_dir():
+            raise InvalidSupport(f"{path} is a folder; give the paths of the images in it")
         if path.stat().st_size > MAX_IMAGE_BYTES:
             raise InvalidSupport(f"{path} is larger than {MAX_IMAGE_BYTES // 1_000_000} MB; give a smaller image")
         with warnings.catch_warnings():
@@ -85,7 +90,9 @@ def _opened(path: Path) -> Iterator[Image]:
     except FileNotFoundError:
         raise NotFound(f"{path} does not exist; check the path") from None
     except PIL.UnidentifiedImageError:
-        raise InvalidSupport(f"{path} is not a PNG, JPEG, WebP or BMP image; remove it or convert it") from None
+        raise InvalidSupport(
+            f"{path} is not a PNG, JPEG, WebP or BMP image; convert it, or move it elsewhere"
+        ) from None
     except (PIL.Image.DecompressionBombWarning, PIL.Image.DecompressionBombError):
         raise InvalidSupport(f"{path} has more than 64 megapixels; give a smaller image") from None
     except Exception as error:  # decoders raise whatever a damaged file makes them
@@ -184,6 +191,15 @@ class Preprocessing:
             raise InvalidSupport(
                 f"pixels are {pixels.shape[2]} x {pixels.shape[3]}, the network takes {self.height} x {self.width}: "
                 "resize them, or give images"
+            )
+        if not pixels.numel():
+            return
+        low, high = float(pixels.min()), float(pixels.max())
+        # A pixel of eight bits is never exactly the mean, so prepared ones are never zero; black is, from 0 to 1.
+        if (low == 0 < high <= 1 and any(self.mean)) or high > BEYOND / min(self.std):
+            raise InvalidSupport(
+                f"pixels reach from {low:.3g} to {high:.3g}, so they are not scaled as the network wants: give images, "
+                "or arrays (n, height, width, channels), which are scaled here"
             )
 
 

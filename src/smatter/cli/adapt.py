@@ -16,9 +16,11 @@ from smatter.cli.output import (
     print_table,
     progress_bar,
     say,
+    shell,
     show,
     warn,
 )
+from smatter.cli.places import library_before
 from smatter.cli.refit import recipe_to_refit, share_out, tell_loss, what_is_lost
 from smatter.errors import InvalidSettings, NotFound
 from smatter.settings import MAX_STEPS
@@ -152,6 +154,8 @@ def adapt(
     options = {"mix": mix, "passes": passes, "branch": branch}
     name, settings = _way(method, _settings(told, options), router, old)
     _check_places(name, output, report, replace)
+    if cache is not None and cache.is_file():
+        raise InvalidSettings(f"{cache} is a file, and results are kept in a folder: give another name as the cache")
     kind = head or (old.head.kind if old and old.head else "prototype")
     unlabelled = None if queries is None else _unlabelled(queries)
     adapted = _adapted(folder, support, name, settings, router=router, head=kind, cache=cache, queries=unlabelled)
@@ -216,8 +220,7 @@ def _way(method: str | None, told: dict[str, str], router: Path | None, old: "Re
     else:
         name = method or ("evidence" if router is None else "router")
         settings = methods.find(name).read_settings(told) if told else None
-    if router is None:
-        methods.find(name).with_router(settings, None)  # refuses a method that needs one
+    methods.find(name).with_router(settings, router)  # refuses a method that needs one, or asks none
     return name, settings
 
 
@@ -263,10 +266,9 @@ def _unlabelled(path: Path) -> list[Any]:
 
 def _adapted(folder: Path, support: Path, method: str, settings: Any, **options: Any) -> "Adapted":
     """Check what is cheap first, then work."""
-    from smatter.library.library import open_library
     from smatter.tasks.support import read_support
 
-    library, examples = open_library(folder), read_support(support)
+    library, examples = library_before(folder, support, options.get("router")), read_support(support)
 
     import torch
 
@@ -354,14 +356,15 @@ def _tell_places(data: dict[str, Any], folder: Path) -> None:
         say(f"wrote {data['report']}; open it in a browser")
     if data["output"]:
         size = human_size(Path(data["output"]).stat().st_size)
-        needs = f" --router {data['router']}" if data["needs_router"] else ""
+        recipe, place = shell(data["output"]), shell(folder)
+        needs = f" --router {shell(data['router'])}" if data["needs_router"] else ""
         say(f"wrote {data['output']} ({size}); to use it:")
         if needs:
-            say(f"  smatter library experts {folder} {data['router']}   # once; --router is then not needed")
+            say(f"  smatter library experts {place} {shell(data['router'])}   # once; --router is then not needed")
         if not data["is_private"]:
-            say(f"  smatter predict {data['output']} INPUTS --library {folder}{needs}")
+            say(f"  smatter predict {recipe} INPUTS --library {place}{needs}")
         if not data["members"]:
-            say(f"  smatter compose {folder} --recipe {data['output']}{needs} -o OUT")
+            say(f"  smatter compose {place} --recipe {recipe}{needs} -o OUT")
     else:
         say("no recipe was written; give -o RECIPE to keep this")
 

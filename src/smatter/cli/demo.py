@@ -18,14 +18,17 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Adapt the shipped library to tasks that nobody trained on, and show what happened on one page."""
-    import torch
-
-    from smatter.demo.story import TASKS, is_demo, run_demo
+    from smatter.demo.place import is_demo
     from smatter.files.writing import check_free
 
     if output.is_dir() and any(output.iterdir()) and not is_demo(output):
         raise AlreadyExists(f"{output} holds more than an earlier demonstration; give another place with -o")
     check_free(output, replace=is_demo(output))
+
+    import torch
+
+    from smatter.demo.story import TASKS, run_demo
+
     torch.set_num_threads(1)
     with progress_bar("tasks", len(TASKS), "steps") as progress:
         stories = run_demo(output, seed, progress)

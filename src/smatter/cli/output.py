@@ -1,6 +1,7 @@
 """What every command shares: JSON or text, tables, progress."""
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,15 @@ def show(data: dict[str, Any], as_json: bool, text: Callable[[], None]) -> None:
         print(json.dumps(data))
     else:
         text()
+
+
+def shell(*words: object) -> str:
+    """Words as a shell takes them: names with blanks are quoted.
+
+    >>> shell("smatter adapt", "my lib")
+    "'smatter adapt' 'my lib'"
+    """
+    return shlex.join(map(str, words))
 
 
 def say(*lines: str) -> None:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from smatter.library.library import Library
     from smatter.live.model import TaskModel
     from smatter.live.stream import Answer
+    from smatter.tasks.given import Kind
     from smatter.tasks.inputs import Input
-    from smatter.tasks.support import Kind
 
 RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe with a head.", show_default=False)]
 Where = Annotated[

@@ -9,6 +9,7 @@ import typer
 from smatter.backbones.gate import quiet_transformers
 from smatter.cli.output import Json, check_new_file, check_page, print_table, progress_bar, say, show
 from smatter.cli.suite import Replace
+from smatter.errors import NotFound
 from smatter.settings.devices import DeviceDtype, DeviceSetting, ProfileMethod, ProfileSettings
 
 if TYPE_CHECKING:
@@ -91,18 +92,27 @@ def profile(
 
 def _check_places(output: Path, report: Path | None, replace: bool) -> None:
     """Refuse places for profile and page that are taken, before any work."""
-    from smatter.devices.profile import is_profile
 
-    check_new_file(output, replace, lambda: is_profile(output), "profile")
+    def is_ours() -> bool:
+        from smatter.devices.profile import is_profile
+
+        return is_profile(output)
+
+    check_new_file(output, replace, is_ours, "profile")
     if report is not None:
         check_page(report, output, "profile", replace)
 
 
 def _made(folder: Path | None, setting: DeviceSetting, settings: ProfileSettings) -> "Profile":
-    from smatter.devices.profile import read_profile
     from smatter.library.library import open_library
 
     library = None if folder is None else open_library(folder)
+    for given in (settings.table, settings.earlier):
+        if given is not None and not given.is_file():
+            raise NotFound(f"{given} does not exist, or is no file; check the path")
+
+    from smatter.devices.profile import read_profile
+
     if settings.earlier is not None:
         read_profile(settings.earlier).check_is_time()
 

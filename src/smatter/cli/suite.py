@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from smatter.cli.output import Json, check_new_file, human_size, print_table, progress_bar, say, show
+from smatter.cli.output import Json, check_new_file, human_size, print_table, progress_bar, say, shell, show
 from smatter.errors import InvalidSuite
 from smatter.records import printable
 from smatter.tasks.splits import SPLITS
@@ -229,7 +229,7 @@ def _tell_task(data: dict[str, Any], output: Path | None) -> None:
     if output is None:
         say("nothing was written; give -o OUT to keep its examples")
     else:
-        say(f"wrote {output}; to adapt to it:", f"  smatter adapt LIB {data['support']}")
+        say(f"wrote {output}; to adapt to it:", f"  smatter adapt LIB {shell(data['support'])}")
 
 
 def _open(where: str, ood: list[str] | None, side: int | None, name: str | None = None) -> "Suite":

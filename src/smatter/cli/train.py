@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smatter.backbones.gate import quiet_transformers
-from smatter.cli.output import Json, pairs, progress_bar, say, show
+from smatter.cli.output import Json, pairs, progress_bar, say, shell, show
+from smatter.cli.places import library_before
 from smatter.cli.suite import Replace, Seed, Shifts, parse_shift_options
 from smatter.errors import InvalidSettings
 from smatter.settings.training import (
@@ -130,20 +131,20 @@ def _trained(
 ) -> "TrainedRouter":
     """Check what is cheap first, then train, then write."""
     from smatter.files.writing import check_free
-    from smatter.library.library import open_library
+    from smatter.route.place import is_router
     from smatter.tasks.open import open_suite
+    from smatter.train.curriculum import make_curriculum
 
-    check_free(output, replace)
-    library = open_library(folder)
+    check_free(output, replace and is_router(output))
+    library = library_before(folder, Path(suite))
     library = library.only(sources) if sources else library
+    examples = open_suite(suite)
+    make_curriculum(examples, options["shifts"], options["variants"], seed=settings.seed)  # refuses one too small
 
     import torch
 
-    from smatter.route.store import is_router, write_router
+    from smatter.route.store import write_router
     from smatter.train.router import train_router
-
-    check_free(output, replace and is_router(output))
-    examples = open_suite(suite)
 
     torch.set_num_threads(1)
     quiet_transformers()
@@ -182,4 +183,4 @@ def _tell(output: Path, record: dict[str, Any], seconds: float) -> None:
             common = [share for number, row in enumerate(rows) for share in row[:number]]
             say(f"two of them have {sum(common) / len(common):.0%} in common on average, {max(common):.0%} at most")
     say(f"wrote {output}; to use it:")
-    say(f"  smatter adapt LIB SUPPORT --router {output}")
+    say(f"  smatter adapt LIB SUPPORT --router {shell(output)}")

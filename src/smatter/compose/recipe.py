@@ -10,6 +10,7 @@ from smatter.compose.mixture import Mixture
 from smatter.compose.records import Notes
 from smatter.compose.residual import Residual
 from smatter.errors import InvalidRecipe
+from smatter.records import printable, told_names, told_shares
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,16 @@ class Recipe:
             if not set(member.mixture.sources) <= set(self.mixture.sources):
                 raise InvalidRecipe("a source of a member is not among those of the mixture: name it there")
             member.check_head(self.head)
+
+    def __repr__(self) -> str:
+        found = self.notes.origin
+        head = f"{self.head.kind} head of {told_names(self.head.class_names)}" if self.head else "no head"
+        parts = [head, f"{len(self.members)} more networks" if self.members else ""]
+        parts += [f"{self.residual.n_nonzero} parameters corrected" if self.residual else ""]
+        parts += ["experts" if self.experts and not self.experts.is_idle else ""]
+        made = f" by {found.method}" if found else ""
+        shares = told_shares(self.shares)
+        return f"Recipe of {printable(self.architecture)}{made}: {shares}\n  {', '.join(filter(None, parts))}"
 
     def needed_head(self) -> ClassHead:
         """Its head; refused where it has none, as private recipes and those of weights alone."""

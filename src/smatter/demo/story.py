@@ -9,11 +9,11 @@ from smatter.backbones.heads import pool
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
 from smatter.demo.page import Story, make_page
+from smatter.demo.place import is_demo
 from smatter.files.writing import new_folder
 from smatter.library.check import check_library
 from smatter.library.export import export
 from smatter.library.library import open_library
-from smatter.library.manifest import MANIFEST
 from smatter.live.episodes import episode_queries
 from smatter.live.mixture import LiveMixture
 from smatter.live.task import Task
@@ -54,13 +54,6 @@ RENDERED: dict[str, tuple[Shift, ...]] = {
 
 EXPLAINED, N_REFINEMENTS = "mixed", 6
 """The task that the page looks into, and how many steps its weights are refined by."""
-
-
-def is_demo(folder: Path) -> bool:
-    """Whether a folder holds an earlier demonstration and nothing else, so that it may be replaced."""
-    if not ((folder / "index.html").exists() and (folder / "library" / MANIFEST).exists()):
-        return False
-    return {path.name for path in folder.iterdir()} <= {"index.html", "library", "router", "tasks", "model"}
 
 
 def run_demo(folder: Path, seed: int, progress: Progress = silent) -> dict[str, Story]:

@@ -1,6 +1,7 @@
 """Making and changing a library: init, add, remove. One writer at a time; the manifest changes last, in one step."""
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -356,6 +357,7 @@ def _kept_if_filled(folder: Path) -> Iterator[None]:
 def _locked(folder: Path) -> Iterator[None]:
     """Hold the library for one writer; a second one waits."""
     if not folder.is_dir():
-        raise NotFound(f"{folder} is not a folder; make a library with `smatter library init {folder} BASE`")
+        place = shlex.quote(str(folder))
+        raise NotFound(f"{folder} is not a folder; make a library with `smatter library init {place} BASE`")
     with locked_folder(folder):
         yield

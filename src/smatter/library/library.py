@@ -1,6 +1,7 @@
 """An open library: its manifest, and blocks of its sources whatever form they are stored in."""
 
 import hashlib
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -25,7 +26,7 @@ from smatter.library.contents import Composed, Tensors, content_digest
 from smatter.library.fitted import fit_to
 from smatter.library.manifest import Manifest, SourceEntry, is_excluded, read_manifest
 from smatter.library.stored import STORED, StoredSource
-from smatter.records import Progress, TensorSpec, silent
+from smatter.records import Progress, TensorSpec, printable, silent, told_names
 
 if TYPE_CHECKING:
     import torch
@@ -49,6 +50,14 @@ class Library:
         self._verified: dict[str, dict[Path, Stamp]] = {}
         self._lent: dict[str, Bank] = {}
         self._banks: dict[str, PlacedBank] = {}
+
+    def __repr__(self) -> str:
+        manifest = self.manifest
+        others = told_names([name for name in self.names if name != manifest.base]) or "none"
+        return (
+            f"Library {self.folder}: {manifest.architecture}, {len(manifest.modules)} modules\n"
+            f"  base {printable(manifest.base)}, other sources: {others}"
+        )
 
     @cached_property
     def base(self) -> Checkpoint:
@@ -210,7 +219,7 @@ class Library:
             if bank is None:
                 raise UnknownSource(
                     f"the recipe opens experts {digest[:12]} that this library does not have: give their router with "
-                    f"--router, or copy them here with `smatter library experts {self.folder} ROUTER`"
+                    f"--router, or copy them here with `smatter library experts {shlex.quote(str(self.folder))} ROUTER`"
                 )
             if bank.base != self.manifest.digests[self.manifest.base]:
                 raise InvalidRecipe(f"the experts {digest[:12]} are of another base than {self.manifest.base!r}")

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -163,5 +164,14 @@ def read_manifest(folder: Path) -> Manifest:
     """Read library.json in a folder."""
     path = folder / MANIFEST
     if not path.exists():
-        raise InvalidManifest(f"{folder} has no {MANIFEST}; make a library with `smatter library init {folder} BASE`")
+        place = shlex.quote(str(folder))
+        if not folder.exists():
+            told = f"{folder} does not exist, so there is no {MANIFEST}; check the path, or"
+        elif (folder / "config.json").exists():
+            raise InvalidManifest(
+                f"{folder} is a checkpoint and has no {MANIFEST}; make one with `smatter library init LIB {place}`"
+            )
+        else:
+            told = f"{folder} has no {MANIFEST};"
+        raise InvalidManifest(f"{told} make a library with `smatter library init {place} BASE`")
     return parse_manifest(read_small_json(path, 16 * 4_000_000), path)

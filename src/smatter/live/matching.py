@@ -15,7 +15,7 @@ compute, so that each is corrected on what the corrected layers before it give.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ from smatter.compose.residual import Residual
 from smatter.errors import InvalidSettings, InvalidSupport, InvalidWeights
 from smatter.library.library import Library
 from smatter.live.mixture import LiveMixture
-from smatter.tasks.support import check_inputs, gather
+from smatter.tasks.given import check_inputs, gather, several
 
 NORMS = (nn.LayerNorm, nn.BatchNorm2d, nn.GroupNorm)
 LAYERS = (*NORMS, nn.Linear, nn.Conv2d)
@@ -40,24 +40,24 @@ LARGEST_RATIO = 10.0
 """Of deviations: where a channel of the mixture hardly varies, a larger one is noise."""
 
 
-def match_mixture(library: Library, mixture: Mixture, inputs: Sequence[Any] | Tensor) -> Recipe:
+def match_mixture(library: Library, mixture: Mixture, inputs: Any) -> Recipe:
     """A recipe of a mixture and a residual that matches its statistics to its sources'.
 
     Args:
         library: the sources.
         mixture: weights of at least two sources, on the simplex.
-        inputs: pictures (or their paths), texts, or a prepared tensor, without labels, of the kind that the model is
-            meant for. Of many, as many as one pass takes are used, evenly spread.
+        inputs: pictures, texts, or a prepared tensor, as `predict` takes them, without labels, of the kind that the
+            model is meant for. Of many, as many as one pass takes are used, evenly spread.
     """
     if len(mixture.active_sources) < 2:
         raise InvalidSettings(
             f"{mixture.active_sources[0]!r} has all the weight, so there is nothing to match: compose without matching"
         )
-    values, kind = gather(inputs)
+    live = LiveMixture(library.only(mixture.active_sources))
+    values, kind = gather(several(inputs), live.network.takes_images)
     if not len(values):
         raise InvalidSupport("there are no inputs to match statistics on: give some")
     check_inputs(values, kind)
-    live = LiveMixture(library.only(mixture.active_sources))
     chosen = torch.linspace(0, len(values) - 1, min(len(values), live.n_at_once)).long()
     values = values[chosen] if isinstance(values, Tensor) else tuple(values[row] for row in chosen.tolist())
     return library.recipe(mixture, match_statistics(live, mixture, live.prepare(values, kind)))

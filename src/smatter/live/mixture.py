@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from smatter.library.library import Library
 from smatter.live.objectives import Objective
 from smatter.records import TensorSpec
 from smatter.settings.training import RouterSettings, UnitKind
-from smatter.tasks.support import Kind
+from smatter.tasks.given import Kind, check_inputs, gather, several
 from smatter.units.layouts import Layout, make_layout
 from smatter.units.numbering import Numbering
 
@@ -100,13 +99,17 @@ class Resident:
         with torch.inference_mode():
             return self.network.features(given)
 
-    def prepare(self, examples: Sequence[Any] | Tensor, kind: Kind | None = None) -> Inputs:
-        """Pictures (or their paths), texts, or a prepared tensor as arguments of the forward pass.
+    def prepare(self, examples: Any, kind: Kind | None = None) -> Inputs:
+        """Inputs as arguments of the forward pass.
 
         Args:
-            examples: of one kind.
-            kind: which; refused where the network takes the other.
+            examples: pictures (images, arrays or paths), texts, or a prepared tensor; one alone or several.
+            kind: what they are, where they are as a support set holds them; refused where the network takes the other.
         """
+        if kind is None:
+            examples, found = gather(several(examples), self.network.takes_images)
+            if len(examples):
+                check_inputs(examples, kind := found)
         if kind is not None and (kind == "images") != self.network.takes_images:
             takes = "images" if self.network.takes_images else "texts"
             raise InvalidSupport(f"the library's network takes {takes}, not {kind}: use a library made for {kind}")
@@ -116,8 +119,7 @@ class Resident:
             self.preprocessing.check(examples)
             return {"pixel_values": examples.float()}
         if self.network.takes_images:
-            opened = [Path(each) if isinstance(each, str) else each for each in examples]
-            return {"pixel_values": self.preprocessing.pixels(opened)}
+            return {"pixel_values": self.preprocessing.pixels(examples)}
         return self._tokenizer.tokens(examples)
 
     @cached_property

@@ -16,14 +16,13 @@ from smatter.backbones.classifier import Classifier
 from smatter.backbones.heads import SCALE, Head, pool
 from smatter.backbones.network import Inputs, rows_at_once
 from smatter.compose.recipe import Recipe
-from smatter.errors import InvalidSupport
 from smatter.library.banks import router_bank
 from smatter.library.library import Library, open_library
 from smatter.library.recipes import read_recipe
 from smatter.live.ensemble import Ensemble
 from smatter.live.mixture import Resident
 from smatter.live.predictions import Predictions
-from smatter.tasks.support import check_inputs, gather
+from smatter.tasks.given import check_inputs, gather, several
 
 
 class TaskModel:
@@ -83,22 +82,22 @@ class TaskModel:
         """How many inputs are prepared and predicted at a time."""
         return self._resident.n_at_once
 
-    def predict(self, inputs: Sequence[Any] | Tensor) -> Predictions:
-        """Name the class of each input: pictures (or their paths), texts, or a prepared tensor."""
-        if isinstance(inputs, str):
-            raise InvalidSupport("one text is not a list of texts: put it in brackets")
+    def predict(self, inputs: Any) -> Predictions:
+        """Name the class of each input: pictures (images, arrays or paths), texts, or a prepared tensor.
+
+        Args:
+            inputs: one alone, several, or a dataset, whose labels are not looked at.
+        """
         parts = [self.logits(part) for part in self.prepared(inputs)]
         if not parts:
             return Predictions(self.class_names, torch.zeros(0, len(self.class_names)))
         return Predictions.of(torch.cat(parts), self.head)
 
-    def prepared(self, inputs: Sequence[Any] | Tensor) -> Iterator[Inputs]:
+    def prepared(self, inputs: Any) -> Iterator[Inputs]:
         """Inputs as the networks take them, some at a time."""
-        values, kind = gather(inputs)
+        values, kind = gather(several(inputs), self.takes_images)
         if not len(values):
             return
-        if kind == "texts" and self.takes_images and not isinstance(values, Tensor):
-            values, kind = tuple(Path(path) for path in values), "images"  # what else could a text be here
         check_inputs(values, kind)
         size = self.n_at_once
         if isinstance(values, Tensor) and kind == "images":

@@ -45,6 +45,7 @@ class Task:
 
         Pictures are decoded and prepared here, once.
         """
+        support = support.for_network(live.network.takes_images)
         inputs = support.inputs
         if isinstance(inputs, Tensor):
             inputs = inputs.detach().cpu()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -72,7 +72,7 @@ def learn(model: TaskModel, queries: Tensor, examples: Tensor | None = None, lab
     return Learnt(model.with_prototypes(found.prototypes, found.bias), queries.shape[1], shares)
 
 
-def features_of(model: TaskModel, values: Sequence[Any] | Tensor) -> Tensor:
+def features_of(model: TaskModel, values: Any) -> Tensor:
     """Features of inputs by each network, (n_networks, n, d)."""
     parts = [torch.stack(model.features(part)) for part in model.prepared(values)]
     return torch.cat(parts, dim=1) if parts else torch.zeros(len(model.heads), 0, model.n_features)

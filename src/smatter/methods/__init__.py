@@ -26,7 +26,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from smatter.errors import InvalidSettings
-from smatter.records import Progress, silent
+from smatter.records import Progress, silent, told_shares
 
 if TYPE_CHECKING:
     from smatter.compose.experts import ExpertMix
@@ -105,6 +105,15 @@ class Fit:
     privacy: Mapping[str, float] = field(default_factory=dict)
     passes: Passes = Passes()
     seconds: float = 0.0
+
+    def __repr__(self) -> str:
+        told = f"Fit: {told_shares(self.mixture.mean_weights)}"
+        if self.is_private:
+            return f"{told}\n  private: nothing else may be told"
+        parts = [f"{len(self.members)} more networks" if self.members else "", "a residual" if self.residual else ""]
+        parts += [f"experts {told_shares(self.expert_weights)}" if self.experts else ""]
+        parts += [f"{self.passes.forwards} forward and {self.passes.backwards} backward passes, {self.seconds:.1f} s"]
+        return f"{told}\n  {', '.join(filter(None, parts))}"
 
     @property
     def expert_weights(self) -> dict[str, float]:

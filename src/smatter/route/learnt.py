@@ -27,7 +27,7 @@ from smatter.route.catalogue import Catalogue
 from smatter.route.posteriors.categorical import Categorical
 from smatter.route.task_table import TaskTable
 
-KEY, POSTERIOR = "smatter_posterior", "posterior.safetensors"
+KEY = "smatter_posterior"
 MAX_CALIBRATED = 100_000
 """Tasks of a calibration."""
 

@@ -21,10 +21,10 @@ from torch import Tensor
 from smatter.algebra.simplex import truncate_alike
 from smatter.compose.experts import ExpertMix
 from smatter.compose.residual import Elements
-from smatter.errors import InvalidRouter, InvalidSettings, NotFound
+from smatter.errors import InvalidRouter, InvalidSettings
 from smatter.files.fields import Digest, Name, first_mistake
 from smatter.files.hashing import file_digest
-from smatter.files.reading import MappedFile, as_torch, read_small_json, safe_path
+from smatter.files.reading import MappedFile, as_torch, safe_path
 from smatter.files.writing import new_folder, write_file, write_tensors
 from smatter.library.banks import BANK, Bank, read_bank
 from smatter.live.mixture import LiveMixture
@@ -32,16 +32,15 @@ from smatter.records import Progress, TensorSpec, printable, silent
 from smatter.route.descriptor import N_MOMENTS, describe_sources
 from smatter.route.encode import ClassStatistics, Encoded, Routing
 from smatter.route.experts import used, with_null
-from smatter.route.learnt import POSTERIOR, LearntPosterior, read_posterior, write_posterior
+from smatter.route.learnt import LearntPosterior, read_posterior, write_posterior
+from smatter.route.place import POSTERIOR, TABLE, WEIGHTS, check_trained_for, is_router, router_table
 from smatter.route.probe import Probe
 from smatter.route.router import Router
 from smatter.settings.training import RouterSettings
 from smatter.tasks.rows import MAX_CHARACTERS
 from smatter.tasks.suite import Inputs
 
-TABLE, WEIGHTS = "router.json", "router.safetensors"
 MAX_PROBE = 20_000
-MAX_TABLE_BYTES = 64_000_000
 DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64", torch.uint8: "U8"}
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=MAX_CHARACTERS)]
@@ -99,13 +98,7 @@ class TrainedRouter:
 
     def check_fits(self, live: LiveMixture) -> None:
         """Refuse a library whose base or modules are not those that it was trained with; lend it the experts."""
-        manifest = live.library.manifest
-        if manifest.digests[manifest.base] != self.base:
-            raise InvalidRouter(
-                f"the router was trained for another base than {manifest.base!r}: train one with `smatter train`"
-            )
-        if live.library.partition.digest != self.partition:
-            raise InvalidRouter("the router was trained for other modules: train one with `smatter train`")
+        check_trained_for(self.base, self.partition, live.library.manifest)
         bank = self.bank
         if bank is not None and (bank.partition != self.partition or bank.tensors != tuple(live.numbering.tensors)):
             raise InvalidRouter("the router's experts are of another network: train one with `smatter train`")
@@ -185,11 +178,6 @@ class Ask:
         return replace(routing, weights=weights, experts=used(routing.experts))
 
 
-def is_router(folder: Path) -> bool:
-    """Whether a folder says it is a router and holds nothing else; it may still not be a sound one."""
-    return (folder / TABLE).is_file() and {path.name for path in folder.iterdir()} <= {TABLE, WEIGHTS, BANK, POSTERIOR}
-
-
 def write_router(folder: str | Path, trained: TrainedRouter, replace: bool = False) -> None:
     """Save a router in a new folder; an existing one is replaced in one step, if asked for."""
     probe, bank = trained.probe, trained.bank
@@ -230,10 +218,9 @@ def write_router(folder: str | Path, trained: TrainedRouter, replace: bool = Fal
 def read_router(folder: str | Path) -> TrainedRouter:
     """Open a router that `write_router` saved."""
     folder = Path(folder)
-    if not (folder / TABLE).exists():
-        raise NotFound(f"{folder} has no {TABLE}: give the folder that `smatter train` wrote")
+    contents = router_table(folder)
     try:
-        table = _Table.model_validate(read_small_json(folder / TABLE, MAX_TABLE_BYTES))
+        table = _Table.model_validate(contents)
         path = safe_path(folder, WEIGHTS)
         if file_digest(path) != table.weights:
             raise InvalidRouter(f"{path} is not the file that {TABLE} was written with")

@@ -98,8 +98,8 @@ class MergedRuntime:
             entry = find_task(self._tasks, task)
             return entry.networks.n_bytes + sum(head.n_bytes for head in entry.heads)
 
-    def prepare(self, examples: Sequence[Any] | Tensor) -> Inputs:
-        """Pictures (or their paths), texts, or a prepared tensor as inputs; once a task is loaded."""
+    def prepare(self, examples: Any) -> Inputs:
+        """Pictures (images, arrays or paths), texts, or a prepared tensor as inputs, once a task is loaded."""
         with self._lock:
             entry = next(iter(self._tasks.values()), None)
         if entry is None:

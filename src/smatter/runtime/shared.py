@@ -131,8 +131,8 @@ class SharedRuntime:
         """Memory of a task beside the bases and the shared deltas: its gates, its own delta and its head."""
         return sum(each.deltas.n_bytes + each.head.n_bytes for each in find_task(self._tasks, task))
 
-    def prepare(self, examples: Sequence[Any] | Tensor) -> Inputs:
-        """Pictures (or their paths), texts, or a prepared tensor as inputs."""
+    def prepare(self, examples: Any) -> Inputs:
+        """Pictures (images, arrays or paths), texts, or a prepared tensor as inputs."""
         return next(iter(self.bases.values())).resident.prepare(examples)
 
     def features(self, inputs: Inputs, tasks: Sequence[str]) -> Tensor:

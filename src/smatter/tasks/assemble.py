@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from smatter.errors import InvalidSuite, SmatterWarning
+from smatter.tasks.given import Kind
 from smatter.tasks.suite import MAX_CHARACTERS, MAX_CLASSES, MAX_DOMAINS, MAX_EXAMPLES, Domain, Store, Suite, SuiteClass
-from smatter.tasks.support import Kind
 
 MAX_WARNINGS = 20
 """Omissions that are named; more than these are counted."""

@@ -12,8 +12,9 @@ from typing import Any, BinaryIO
 from smatter.errors import InvalidSupport, NotFound
 from smatter.files.reading import regular_file_size
 from smatter.records import printable
+from smatter.tasks.given import Kind
 from smatter.tasks.rows import LONGEST_CELL, MAX_CHARACTERS, READERS, checked_text, loose_rows
-from smatter.tasks.support import SUFFIXES, Kind
+from smatter.tasks.support import SUFFIXES
 
 MAX_QUERIES = 20_000
 """Inputs that may help each other: their features are in memory together."""

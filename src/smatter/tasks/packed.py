@@ -15,6 +15,7 @@ from smatter.files.fields import FileName, Name, first_mistake
 from smatter.files.reading import read_small_json, safe_path
 from smatter.files.writing import new_folder, write_file
 from smatter.records import Progress, silent
+from smatter.tasks.given import Kind
 from smatter.tasks.rows import MAX_FILE_BYTES
 from smatter.tasks.stores import COLUMNS, Sheet, TextFile
 from smatter.tasks.suite import (
@@ -27,7 +28,6 @@ from smatter.tasks.suite import (
     Suite,
     SuiteClass,
 )
-from smatter.tasks.support import Kind
 
 TABLE = "suite.json"
 MAX_TABLE_BYTES = 16_000_000

@@ -69,13 +69,23 @@ def loose_rows(path: Path, needed: tuple[str, ...], longest: int | None = None) 
 def text_and_label(path: Path, row: RawRow) -> tuple[str, str]:
     """Text and label of a row; one that is missing or too long is refused."""
     where = f"{path}, {row.where}"
-    text, label = checked_text(where, row.text), name_in(row.cells.get("label"))
+    return checked_text(where, row.text), checked_label(where, row.cells.get("label"))
+
+
+def checked_label(where: str, cell: Any) -> str:
+    """A label; one that is missing or too long is refused.
+
+    Args:
+        where: its place, for messages.
+        cell: what stands there.
+    """
+    label = name_in(cell)
     if not label:
         raise InvalidSupport(f"{where}: no label; fill it in or delete the row")
     if len(label) > MAX_LABEL_CHARACTERS:
         raise InvalidSupport(f"{where}: a label of {len(label)} characters; are text and label exchanged?")
     _check_unicode(where, label)
-    return text, label
+    return label
 
 
 def checked_text(where: str, text: Any) -> str:

@@ -14,8 +14,8 @@ import numpy as np
 
 from smatter.errors import InvalidSuite
 from smatter.files.fields import NAME
+from smatter.tasks.given import Kind
 from smatter.tasks.splits import Split, deal
-from smatter.tasks.support import Kind
 
 Role = Literal["id", "ood"]
 Inputs = np.ndarray[Any, np.dtype[np.uint8]] | tuple[str, ...]

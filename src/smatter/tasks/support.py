@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import shlex
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from smatter.backbones.images import check_image
 from smatter.compose.head import wrong_class_name
-from smatter.errors import InvalidSupport, NotFound
-from smatter.tasks.rows import MAX_CHARACTERS, raw_rows, text_and_label
+from smatter.errors import InvalidSupport, NotFound, SmatterWarning
+from smatter.tasks.given import Kind, check_inputs, gather, labelled
+from smatter.tasks.rows import checked_label, loose_rows, raw_rows, text_and_label
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-Kind = Literal["images", "texts"]
-
 MAX_EXAMPLES = 10_000
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
+LABELS = "labels.csv"
+"""Names the class of each picture of a folder that has no class folders."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +61,26 @@ class Support:
         check_inputs(self.inputs, self.kind)
 
     @classmethod
-    def of(cls, inputs: Sequence[Any] | Tensor, labels: Iterable[Any]) -> Support:
-        """Examples from Python: images, texts or prepared tensors, and a string or integer for each.
+    def of(cls, inputs: Any, labels: Iterable[Any] | None = None) -> Support:
+        """Examples from Python.
+
+        Args:
+            inputs: pictures (images, arrays of pixels or paths), texts, or prepared tensors, in whatever gives one
+                after another. Strings are texts or paths, as the network takes them.
+            labels: a string or integer for each; without them `inputs` is a dataset, whose rows are pairs of input and
+                label, or mappings with `image` or `text` and `label`.
 
         >>> Support.of(["a fine day", "a sad day"], ["good", "bad"]).class_names
         ('bad', 'good')
+        >>> Support.of([("a fine day", "good"), ("a sad day", "bad")]).labels
+        (1, 0)
         """
         import torch
 
+        if isinstance(inputs, str | Path):
+            raise InvalidSupport(f"{str(inputs)[:80]!r} is one input, or a place: read a place with read_support")
+        if labels is None:
+            inputs, labels = labelled(inputs)
         values = [_label(value) for value in (labels.tolist() if isinstance(labels, torch.Tensor) else labels)]
         if len({type(value) for value in values}) > 1:
             raise InvalidSupport("some labels are strings and some are numbers: use one kind")
@@ -82,20 +97,29 @@ class Support:
         """Examples of each class."""
         return tuple(self.labels.count(number) for number in range(len(self.class_names)))
 
+    def for_network(self, takes_images: bool) -> Support:
+        """The same examples for a network that takes pictures or texts; to the first, names of pictures are paths."""
+        if not takes_images or self.kind == "images" or not isinstance(self.inputs, tuple):
+            return self
+        if not all(value.lower().endswith(SUFFIXES) for value in self.inputs):
+            return self
+        return replace(self, inputs=tuple(map(Path, self.inputs)), kind="images")
+
 
 def read_support(path: str | Path) -> Support:
     """Read labelled examples.
 
     Args:
-        path: a folder with a folder of images per class, a CSV file with the columns `text` and `label`, or a JSONL
-            file of objects with these keys. Order on disk does not matter: examples are sorted. Of images only the
-            first bytes are looked at; a picture that is cut short is refused when its pixels are needed.
+        path: a folder with a folder of images per class; a folder of images and labels.csv, with the columns `file` and
+            `label`; a CSV file with the columns `text` and `label`, or a JSONL file of objects with these keys. Order
+            on disk does not matter: examples are sorted. Of images only the first bytes are looked at; a picture that
+            is cut short is refused when its pixels are needed. Other files are left out with a warning.
     """
     path = Path(path)
     if not path.exists():
         raise NotFound(f"{path} does not exist; give a folder of class folders, a .csv or a .jsonl file")
     if path.is_dir():
-        pairs: list[tuple[str, Any]] = sorted(_images(path))
+        pairs: list[tuple[str, Any]] = sorted(_flat(path) if _is_flat(path) else _images(path))
         kind: Kind = "images"
     else:
         pairs, kind = sorted(_rows(path)), "texts"
@@ -109,33 +133,75 @@ def read_support(path: str | Path) -> Support:
 
 
 def _images(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Class and path of each image in class folders."""
     n_seen = 0
-    for entry in sorted(folder.iterdir()):
-        if entry.name.startswith("."):
-            continue
+    for entry in _visible(folder):
         if not entry.is_dir():
-            if entry.suffix.lower() in SUFFIXES:
-                raise InvalidSupport(f"{entry} is in no class folder; put the images of each class in a folder")
+            if _is_image(entry):
+                raise InvalidSupport(
+                    f"{entry} is in no class folder; put the images of each class in one, or name their classes in "
+                    f"{LABELS} with the columns file and label"
+                )
             continue
-        before = n_seen
-        for file in entry.iterdir():
-            if file.name.startswith("."):
+        before, strays = n_seen, list[Path]()
+        for file in _visible(entry):
+            if file.is_dir():
+                raise InvalidSupport(f"{file} is a folder where images should be; {_meant(folder, entry)}")
+            if not file.is_file() or not _is_image(file):
+                strays.append(file)
                 continue
             n_seen += 1
             if n_seen > MAX_EXAMPLES:
                 raise InvalidSupport(f"{folder} holds more than {MAX_EXAMPLES} examples; give fewer")
-            if file.is_dir():
-                raise InvalidSupport(
-                    f"{file} is a folder where images should be; give the folder of the class folders, perhaps {entry}"
-                )
-            if not file.is_file() or file.suffix.lower() not in SUFFIXES:
-                raise InvalidSupport(f"{file} is not an image ({', '.join(SUFFIXES)}); remove it from the class folder")
             check_image(file)  # what is no image is found now; its pixels are decoded once, when they are needed
             yield entry.name, file
         if n_seen == before:
+            if strays:
+                raise InvalidSupport(f"class folder {entry} holds no images ({', '.join(SUFFIXES)}); convert its files")
             raise InvalidSupport(f"class folder {entry} is empty; add images or delete it")
+        if strays:
+            more = f" and {len(strays) - 1} more of its files" if strays[1:] else ""
+            told = f"left out: {strays[0]}{more}: not an image ({', '.join(SUFFIXES)})"
+            warnings.warn(told, SmatterWarning, stacklevel=3)
     if not n_seen:
-        raise InvalidSupport(f"{folder} has no class folders; put the images of each class in a folder")
+        raise InvalidSupport(f"{folder} has no class folders; {_meant(folder)}")
+
+
+def _visible(folder: Path) -> list[Path]:
+    return sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES
+
+
+def _meant(folder: Path, entry: Path | None = None) -> str:
+    """What to give instead of a folder that has no images in class folders."""
+    for home in filter(None, (folder, entry)):
+        for place in (home / "support", home / "support.csv"):  # as `smatter suite task` writes them
+            if place.exists():
+                return f"{home} is a task with its queries: give {shlex.quote(str(place))}"
+    return f"give the folder of the class folders, perhaps {entry}" if entry else "put the images of each class in one"
+
+
+def _is_flat(folder: Path) -> bool:
+    """Whether a file tells the classes of a folder's images."""
+    entries = _visible(folder)
+    return folder / LABELS in entries and (any(map(_is_image, entries)) or not any(each.is_dir() for each in entries))
+
+
+def _flat(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Class and path of each image that the file of labels names."""
+    table, home = folder / LABELS, folder.resolve()
+    for number, row in enumerate(loose_rows(table, ("file", "label"))):
+        if number >= MAX_EXAMPLES:
+            raise InvalidSupport(f"{table} holds more than {MAX_EXAMPLES} examples; give fewer")
+        where, name = f"{table}, {row.where}", str(row.cells["file"] or "")
+        path = folder / name
+        if not name or not path.resolve().is_relative_to(home):
+            raise InvalidSupport(f"{where}: {name[:80]!r} is no file of the folder; give the name of an image in it")
+        check_image(path)
+        yield checked_label(where, row.cells["label"]), path
 
 
 def _rows(path: Path) -> Iterator[tuple[str, str]]:
@@ -158,46 +224,3 @@ def _label(value: Any) -> str | int:
         raise InvalidSupport(
             f"label {str(value)[:80]!r} is neither a string nor an integer: give one of these"
         ) from None
-
-
-def gather(inputs: Sequence[Any] | Tensor) -> tuple[tuple[Any, ...] | Tensor, Kind]:
-    """Inputs as a support set holds them, and what they are; tensors of one shape become one tensor."""
-    import torch
-
-    if not isinstance(inputs, torch.Tensor):
-        values = tuple(inputs)
-        if not values or not all(isinstance(value, torch.Tensor) for value in values):
-            return values, "texts" if values and isinstance(values[0], str) else "images"
-        if len({value.shape for value in values}) > 1:
-            raise InvalidSupport("the input tensors have different shapes: prepare them alike")
-        inputs = torch.stack(values)
-    return inputs, "images" if inputs.is_floating_point() else "texts"
-
-
-def check_inputs(inputs: tuple[Any, ...] | Tensor, kind: Kind) -> None:
-    """Refuse inputs that are not of one kind."""
-    if not isinstance(inputs, tuple):
-        _check_tensor(inputs, kind)
-        return
-    for index, value in enumerate(inputs):
-        if kind == "images":
-            if not isinstance(value, Path) and not hasattr(value, "resize"):
-                name = type(value).__name__
-                raise InvalidSupport(f"input {index} is {name}, not an image: give images, texts or one tensor")
-            continue
-        if not isinstance(value, str) or not value.strip():
-            raise InvalidSupport(f"input {index} is not a text, or an empty one: give texts or images, not both")
-        if len(value) > MAX_CHARACTERS:
-            raise InvalidSupport(f"input {index} has {len(value)} characters, above {MAX_CHARACTERS}: shorten it")
-
-
-def _check_tensor(inputs: Tensor, kind: Kind) -> None:
-    import torch
-
-    wanted = 4 if kind == "images" else 2
-    if inputs.ndim != wanted:
-        raise InvalidSupport(
-            f"inputs of shape {list(inputs.shape)}: give pixels (n, channels, height, width) or tokens (n, length)"
-        )
-    if not bool(torch.isfinite(inputs).all()):
-        raise InvalidSupport("inputs have NaN or Inf: prepare them again")

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from smatter.errors import InvalidSuite
 from smatter.tasks.lists import MAX_TASKS, TaskList
 from smatter.tasks.sampler import Range, Sampler, SamplerSettings
 from smatter.tasks.shifts.catalogue import Shift, table_of
@@ -50,6 +51,10 @@ MIXED_SHARE = 0.4
 
 VARIED_SHARE = 0.6
 """Of the tasks that are varied, where experts are to learn variants."""
+
+ENOUGH_CLASSES = 12
+"""Of a domain: of so many that no other has, two are for routers and two for validation."""
+ENOUGH_EXAMPLES = 1 + max(form.n_shot for form in FORMS)
 
 VALIDATION_SEED = 1_000_003
 """Other tasks than those of the frozen lists."""
@@ -167,7 +172,15 @@ def _tasks(
     settings = SamplerSettings(
         split, "id", ways, n_shot=(form.n_shot, form.n_shot), n_query=form.n_query, n_domains=n_domains
     )
-    return TaskList(f"{kind}-{form.name}", Sampler(suite, settings, seed), n_tasks, (*form.shifts, *shifts))
+    try:
+        sampler = Sampler(suite, settings, seed)
+    except InvalidSuite:
+        raise InvalidSuite(
+            f"suite {suite.name!r} is too small to train on: in its split {split!r} fewer than {n_domains[1]} domains "
+            f"have two classes of {form.n_shot + 1} examples; give each domain at least {ENOUGH_CLASSES} classes of "
+            f"{ENOUGH_EXAMPLES} examples"
+        ) from None
+    return TaskList(f"{kind}-{form.name}", sampler, n_tasks, (*form.shifts, *shifts))
 
 
 def _key(tasks: TaskList) -> list[object]:

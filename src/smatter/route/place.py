@@ -1,0 +1,49 @@
+"""A router's folder, as far as it can be told without torch: what is in it, and which library it is for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from smatter.errors import InvalidRouter, NotFound
+from smatter.files.reading import read_small_json
+from smatter.library.banks import BANK
+from smatter.library.manifest import Manifest
+
+TABLE, WEIGHTS, POSTERIOR = "router.json", "router.safetensors", "posterior.safetensors"
+MAX_TABLE_BYTES = 64_000_000
+
+
+def is_router(folder: Path) -> bool:
+    """Whether a folder says it is a router and holds nothing else; it may still not be a sound one."""
+    return (folder / TABLE).is_file() and {path.name for path in folder.iterdir()} <= {TABLE, WEIGHTS, BANK, POSTERIOR}
+
+
+def router_table(folder: Path) -> object:
+    """What router.json holds, unchecked."""
+    if not (folder / TABLE).exists():
+        raise NotFound(f"{folder} has no {TABLE}: give the folder that `smatter train` wrote")
+    return read_small_json(folder / TABLE, MAX_TABLE_BYTES)
+
+
+def check_trained_for(base: object, partition: object, manifest: Manifest) -> None:
+    """Refuse a router for a library whose base or modules are not those that it was trained with.
+
+    Args:
+        base: content digest of the router's base.
+        partition: digest of the router's modules.
+        manifest: of the library.
+    """
+    remedy = "give the library that it was trained with, leave the router out, or train one with `smatter train`"
+    if base != manifest.digests[manifest.base]:
+        raise InvalidRouter(f"the router was trained for another base than {manifest.base!r}: {remedy}")
+    if partition != manifest.partition.digest:
+        raise InvalidRouter(f"the router was trained for other modules than the library has: {remedy}")
+
+
+def check_router(folder: Path, manifest: Manifest) -> None:
+    """Refuse, before torch is imported, a folder that is no router or one of another library."""
+    table = router_table(folder)
+    if (
+        isinstance(table, dict) and {"base", "partition"} <= table.keys()
+    ):  # whoever reads all of it tells other mistakes
+        check_trained_for(table["base"], table["partition"], manifest)
