@@ -153,9 +153,7 @@ def adapt(
     assert support is not None
     options = {"mix": mix, "passes": passes, "branch": branch}
     name, settings = _way(method, _settings(told, options), router, old)
-    _check_places(name, output, report, replace)
-    if cache is not None and cache.is_file():
-        raise InvalidSettings(f"{cache} is a file, and results are kept in a folder: give another name as the cache")
+    _check_places(name, output, report, replace, cache)
     kind = head or (old.head.kind if old and old.head else "prototype")
     unlabelled = None if queries is None else _unlabelled(queries)
     adapted = _adapted(folder, support, name, settings, router=router, head=kind, cache=cache, queries=unlabelled)
@@ -240,9 +238,14 @@ def list_methods(as_json: Json = False) -> None:
     show({"methods": found}, as_json, text)
 
 
-def _check_places(method: str, output: Path | None, report: Path | None, replace: bool) -> None:
-    """Refuse places for recipe and page that are taken, before any work."""
+def _check_places(
+    method: str, output: Path | None, report: Path | None, replace: bool, cache: Path | None = None
+) -> None:
+    """Refuse places for recipe, page and results that are taken, before any work."""
     from smatter.library.recipes import is_recipe
+
+    if cache is not None and cache.is_file():
+        raise InvalidSettings(f"{cache} is a file, and results are kept in a folder: give another name as the cache")
 
     if output is not None:
         check_new_file(output, replace, lambda: output.is_file() and is_recipe(output), "recipe")

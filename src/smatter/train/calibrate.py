@@ -60,7 +60,8 @@ def averaged_scores(table: TaskTable, deployed: Deployed) -> Tensor:
     if not bool(is_row.any(dim=1).all()):
         raise InvalidSettings("a network of the decision is in no row of the table: pass it through the network")
     rows = is_row.to(torch.uint8).argmax(dim=1)
-    return torch.tensordot(deployed.weights.to(table.scores), table.scores[rows], 1)
+    averaged: Tensor = torch.tensordot(deployed.weights.to(table.scores), table.scores[rows], 1)
+    return averaged
 
 
 def error_of(table: TaskTable, scores: Tensor) -> float:
