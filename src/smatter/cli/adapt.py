@@ -154,8 +154,6 @@ def adapt(
     options = {"mix": mix, "passes": passes, "branch": branch}
     name, settings = _way(method, _settings(told, options), router, old)
     _check_places(name, output, report, replace)
-    if cache is not None and cache.is_file():
-        raise InvalidSettings(f"{cache} is a file, and results are kept in a folder: give another name as the cache")
     kind = head or (old.head.kind if old and old.head else "prototype")
     unlabelled = None if queries is None else _unlabelled(queries)
     adapted = _adapted(folder, support, name, settings, router=router, head=kind, cache=cache, queries=unlabelled)
@@ -268,6 +266,8 @@ def _adapted(folder: Path, support: Path, method: str, settings: Any, **options:
     """Check what is cheap first, then work."""
     from smatter.tasks.support import read_support
 
+    if (cache := options.get("cache")) is not None and cache.is_file():
+        raise InvalidSettings(f"{cache} is a file, and results are kept in a folder: give another name as the cache")
     library, examples = library_before(folder, support, options.get("router")), read_support(support)
 
     import torch
