@@ -105,7 +105,7 @@ def test_a_typing_error_does_not_wait_for_torch(place: Path) -> None:
         "compose library --recipe nowhere": "does not exist",
         "profile nowhere": "does not exist",
         "profile -o no/where": "create it first",
-        "profile library --from nowhere": "does not exist",
+        "profile library --from nowhere": "there is no profile",
         "profile library --table nowhere": "does not exist",
         "library init new nowhere": "is not a folder",
         "demo -o full": "give another place",

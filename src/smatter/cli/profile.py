@@ -107,9 +107,10 @@ def _made(folder: Path | None, setting: DeviceSetting, settings: ProfileSettings
     from smatter.library.library import open_library
 
     library = None if folder is None else open_library(folder)
-    for given in (settings.table, settings.earlier):
-        if given is not None and not given.is_file():
-            raise NotFound(f"{given} does not exist, or is no file; check the path")
+    if settings.earlier is not None and not settings.earlier.exists():
+        raise NotFound(f"there is no profile {settings.earlier}: make one with `smatter profile`")
+    if settings.table is not None and not settings.table.exists():
+        raise NotFound(f"{settings.table} does not exist; check the path")
 
     from smatter.devices.profile import read_profile
 

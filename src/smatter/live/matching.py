@@ -46,18 +46,18 @@ def match_mixture(library: Library, mixture: Mixture, inputs: Any) -> Recipe:
     Args:
         library: the sources.
         mixture: weights of at least two sources, on the simplex.
-        inputs: pictures, texts, or a prepared tensor, as `predict` takes them, without labels, of the kind that the
+        inputs: pictures, texts, or a prepared tensor, as `predict` takes them (but strings are texts), without labels, of the kind that the
             model is meant for. Of many, as many as one pass takes are used, evenly spread.
     """
     if len(mixture.active_sources) < 2:
         raise InvalidSettings(
             f"{mixture.active_sources[0]!r} has all the weight, so there is nothing to match: compose without matching"
         )
-    live = LiveMixture(library.only(mixture.active_sources))
-    values, kind = gather(several(inputs), live.network.takes_images)
+    values, kind = gather(several(inputs))
     if not len(values):
         raise InvalidSupport("there are no inputs to match statistics on: give some")
     check_inputs(values, kind)
+    live = LiveMixture(library.only(mixture.active_sources))
     chosen = torch.linspace(0, len(values) - 1, min(len(values), live.n_at_once)).long()
     values = values[chosen] if isinstance(values, Tensor) else tuple(values[row] for row in chosen.tolist())
     return library.recipe(mixture, match_statistics(live, mixture, live.prepare(values, kind)))
