@@ -12,8 +12,9 @@ from smatter.cli.suite import RoleName, Seed, SplitName
 from smatter.errors import NotFound
 
 if TYPE_CHECKING:
-    from smatter.evaluate.compare import Comparison, Recommendation, Standing
+    from smatter.evaluate.compare import Comparison, Recommendation
     from smatter.evaluate.trials import Trials
+    from smatter.library.library import Library
 
 Folder = Annotated[Path, typer.Argument(metavar="LIB", help="The library's folder.", show_default=False)]
 Data = Annotated[
@@ -100,7 +101,7 @@ def evaluate(
     _finish(compared, trials, folder, router=router, choose=choose, report=report, as_json=as_json)
 
 
-def _compared(library: Any, trials: "Trials", names: list[str], **options: Any) -> "Comparison":
+def _compared(library: "Library", trials: "Trials", names: list[str], **options: Any) -> "Comparison":
     """Check what is cheap first, then work."""
     from smatter.evaluate.contenders import contenders
 
@@ -147,23 +148,14 @@ def _finish(
 
 def _tell(compared: "Comparison") -> None:
     """The table, for people."""
-    from smatter.evaluate.compare import points
+    from smatter.evaluate.compare import COLUMNS
 
     n_queries = sum(len(task.truth) for task in compared.tasks)
     say(f"{compared.told}: {n_queries} queries; 95 % intervals over {compared.unit}, in percent")
-    rows = [_row(each, points) for each in compared.standings if not each.failure]
-    columns = ["method", "accuracy", "over the base", "over the average", "loss", "seconds", "passes", "per query"]
-    print_table(columns, rows)
+    print_table(COLUMNS, [each.cells for each in compared.standings if not each.failure])
     for each in compared.standings:
         if each.failure:
             say(f"{each.name} {each.failure}")
-
-
-def _row(each: "Standing", points: Any) -> list[str]:
-    numbers = [
-        f"{each.loss:.3f}", f"{each.seconds:.2f}", f"{each.example_passes:.3g}", f"{each.query_passes:.3g}",
-    ]  # fmt: skip
-    return [each.name, points(each.accuracy), points(each.over_base), points(each.over_average), *numbers]
 
 
 def _tell_choice(choice: "Recommendation", folder: Path, router: Path | None) -> None:

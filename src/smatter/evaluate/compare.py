@@ -21,6 +21,8 @@ Values = Sequence[np.ndarray[Any, np.dtype[np.float64]]]
 """A number for each query of each task."""
 
 
+COLUMNS = ("method", "accuracy", "over the base", "over the average", "loss", "seconds", "passes", "per query")
+
 SMALL = 0.01
 """A lead of this share of the queries is not worth more passes, unless it is sure."""
 
@@ -97,6 +99,13 @@ class Standing:
     def cost(self) -> tuple[float, float]:
         """What is cheaper is before; queries count first, because there will be more of them."""
         return self.query_passes or 0.0, self.example_passes or 0.0
+
+    @property
+    def cells(self) -> list[str]:
+        """Its row of a table with the columns `COLUMNS`."""
+        paired = [points(each) for each in (self.accuracy, self.over_base, self.over_average)]
+        numbers = [f"{self.loss:.3f}", f"{self.seconds:.2f}", f"{self.example_passes:.3g}", f"{self.query_passes:.3g}"]
+        return [self.name, *paired, *numbers]
 
     @property
     def rank(self) -> tuple[float, tuple[float, float], str]:

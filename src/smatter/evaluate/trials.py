@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from smatter.tasks.open import open_list, open_suite, shipped_suites
 from smatter.tasks.packed import is_packed
 from smatter.tasks.rows import raw_rows
 from smatter.tasks.sampler import Sampler, SamplerSettings
+from smatter.tasks.splits import Split
+from smatter.tasks.suite import Role
 from smatter.tasks.support import Support, read_support
 
 
@@ -105,8 +107,8 @@ class DrawSettings:
     n_shot: int = 5
     n_query: int | None = None
     n_way: int = 5
-    split: Any = "validation"
-    role: Any = "id"
+    split: Split | Literal["all"] = "validation"
+    role: Role = "id"
     seed: int = 0
 
     def __post_init__(self) -> None:

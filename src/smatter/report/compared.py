@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from smatter.evaluate.compare import Comparison, points
+from smatter.evaluate.compare import COLUMNS, Comparison
 from smatter.evaluate.trials import Trial, Trials
 from smatter.report import page
 
@@ -29,14 +29,6 @@ def compared_page(compared: Comparison, trials: Trials | Sequence[Trial], title:
     halves = {name: each.half for name, each in accuracies.items() if math.isfinite(each.half)}
     choice = compared.choose()
     name = choice.name if choice else standings[0].name
-    rows = [
-        [
-            each.name, points(each.accuracy), points(each.over_base), points(each.over_average), f"{each.loss:.3f}",
-            f"{each.seconds:.2f}", f"{each.example_passes:.3g}", f"{each.query_passes:.3g}",
-        ]
-        for each in standings
-    ]  # fmt: skip
-    columns = ["method", "accuracy", "over the base", "over the average", "loss", "seconds", "passes", "per query"]
     return page.page(
         title,
         f"{compared.told}. 95 % intervals over {compared.unit}.",
@@ -48,7 +40,7 @@ def compared_page(compared: Comparison, trials: Trials | Sequence[Trial], title:
         page.section(
             "What each gains and costs",
             "Differences are paired, in percent. Seconds and passes of the examples are those of adapting to a task.",
-            page.table(columns, rows),
+            page.table(COLUMNS, [each.cells for each in standings]),
         ),
         *(page.section(f"{each.name} has no scores", each.failure) for each in compared.standings if each.failure),
         *_mistakes(compared, trials, name),
