@@ -211,9 +211,10 @@ class Comparison:
 
         That is at most one point behind, and at most one standard error (Breiman and others, 1984).
         """
-        best, *others = [each for each in self.standings if not each.failure] or [None]
-        if best is None:
+        sound = [each for each in self.standings if not each.failure]
+        if not sound:
             return None
+        best, *others = sound
         if not others:
             return Recommendation(best.name, False, f"{best.name} is the only method that did not fail")
         closest = min((self.lead(best.name, each.name) for each in others), key=lambda lead: lead.low)
@@ -271,4 +272,6 @@ def _is_as_good(lead: Interval) -> bool:
 
 def _plain(interval: Interval | None) -> dict[str, float | None] | None:
     """An interval for JSON, which has no infinity."""
-    return interval and {key: value if math.isfinite(value) else None for key, value in vars(interval).items()}
+    if interval is None:
+        return None
+    return {key: value if math.isfinite(value) else None for key, value in vars(interval).items()}

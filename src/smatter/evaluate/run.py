@@ -60,7 +60,7 @@ def evaluate_methods(
     """
     library = library if isinstance(library, Library) else open_library(library)
     taking_part = contenders(library, methods, router is not None)
-    kept = _Kept(cache and Path(cache), library, router and Path(router))
+    kept = _Kept(cache, library, router)
     if not len(trials):
         raise InvalidSettings("there is no task to score methods by: give at least one")
     tasks, digests = zip(*((Scored.of(trial), trial.digest) for trial in trials), strict=True)
@@ -138,17 +138,17 @@ class Scorer:
 class _Kept:
     """Scores in a folder, a small file each, by the contents of task, library and router."""
 
-    def __init__(self, folder: Path | None, library: Library, router: Path | None) -> None:
-        self.folder, manifest = folder, library.manifest
-        if folder is not None:
+    def __init__(self, folder: str | Path | None, library: Library, router: str | Path | None) -> None:
+        self.folder, manifest = None if folder is None else Path(folder), library.manifest
+        if self.folder is not None:
             try:
-                folder.mkdir(parents=True, exist_ok=True)
+                self.folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 reason = error.strerror or error
                 raise CannotWrite(f"cannot keep scores in {folder} ({reason}); give another --cache") from None
-        if router is not None and not router.is_dir():
+        if router is not None and not Path(router).is_dir():
             raise NotFound(f"{router} is no folder; give the router's, which `smatter train` wrote")
-        files = sorted(each for each in router.iterdir() if each.is_file()) if router is not None else []
+        files = [] if router is None else sorted(each for each in Path(router).iterdir() if each.is_file())
         digests = [[each.name, file_digest(each)] for each in files]
         sources = [manifest.base, library.partition.digest, sorted(manifest.digests.items())]
         self.common = [FORMAT, __version__, sources, digests]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -83,9 +83,10 @@ class Trials:
     def __len__(self) -> int:
         return self.n_tasks
 
+    def __iter__(self) -> Iterator[Trial]:
+        return map(self.make, range(self.n_tasks))
+
     def __getitem__(self, index: int) -> Trial:
-        if not 0 <= index < self.n_tasks:
-            raise IndexError(index)
         return self.make(index)
 
 
@@ -152,14 +153,21 @@ def open_trials(
 def content_digest(value: Any) -> str:
     """Tells inputs apart: a picture, the path of one, a text, or a row of a prepared tensor."""
     if isinstance(value, Path):
-        content = value.read_bytes()
-    elif isinstance(value, str):
+        stat = value.stat()
+        return _file_digest(value, stat.st_size, stat.st_mtime_ns)
+    if isinstance(value, str):
         content = value.encode()
     elif hasattr(value, "tobytes"):  # a picture
         content = f"{value.mode} {value.size} ".encode() + value.tobytes()
     else:
         content = f"{value.dtype} {tuple(value.shape)} ".encode() + value.numpy().tobytes()
     return hashlib.sha256(content).hexdigest()
+
+
+@cache
+def _file_digest(path: Path, _size: int, _time: int) -> str:
+    """Of a file that is as large and as old as it was when it was last read: splits share their files."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _is_suite(path: Path) -> bool:
@@ -264,8 +272,8 @@ def _of_split(whole: Support, by_class: Sequence[Sequence[int]], draw: DrawSetti
         whole.class_names,
         whole.kind,
     )
-    inputs, truth = (tuple(column[place] for place in queries) for column in (whole.inputs, whole.labels))
-    return Trial(f"split {index}", "", examples, inputs, truth, tuple(queries))
+    inputs, truth = (tuple(whole.inputs[place] for place in queries), tuple(whole.labels[place] for place in queries))
+    return Trial(f"split {index}", "", examples, inputs, truth, places=tuple(queries))
 
 
 def _tell_left_out(count: int, what: str) -> None:

@@ -12,6 +12,8 @@ from smatter.evaluate.trials import Trial, Trials
 from smatter.report import page
 
 MOST_MISTAKES = 24
+LONGEST = 200
+"""Characters of a text on the page."""
 SIDE = 96
 """Pixels of a picture on the page."""
 
@@ -65,7 +67,7 @@ def _mistakes(compared: Comparison, trials: Trials | Sequence[Trial], name: str)
     text = f"{len(wrong)} queries are named wrongly by {name}"
     text += f"; the first {MOST_MISTAKES} of them." if len(wrong) > MOST_MISTAKES else "."
     if all(isinstance(value, str) for _, value in shown):
-        part = page.table(["is", "text"], [[told, value] for told, value in shown])
+        part = page.table(["is", "text"], [[told, value[:LONGEST]] for told, value in shown])
     else:
         part = page.pictures({told: _png(value) for told, value in shown if not hasattr(value, "numpy")}, SIDE)
     return [page.section("Mistakes", text, part)]
