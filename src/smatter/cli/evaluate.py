@@ -14,7 +14,6 @@ from smatter.errors import NotFound
 if TYPE_CHECKING:
     from smatter.evaluate.compare import Comparison, Recommendation
     from smatter.evaluate.trials import Trials
-    from smatter.library.library import Library
 
 Folder = Annotated[Path, typer.Argument(metavar="LIB", help="The library's folder.", show_default=False)]
 Data = Annotated[
@@ -85,27 +84,30 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Score every method on your own data: is a mixture better than the base, the best source or the average?"""
-    from smatter.evaluate.trials import DrawSettings, open_trials
-    from smatter.library.library import open_library
-
+    draw: dict[str, Any] = {"n_tasks": tasks, "n_shot": shot, "n_query": n_query, "n_way": way}
+    draw |= {"split": split, "role": role, "seed": seed}
     if report is not None:
         check_page(report, None, "page", replace)
-    if router is not None and not router.is_dir():
-        raise NotFound(f"{router} is no folder; give the router's, which `smatter train` wrote")
-    library = open_library(folder)
-    draw = DrawSettings(tasks, shot, n_query, n_way=way, split=split, role=role, seed=seed)
-    trials = open_trials(data, query, frozen=frozen, draw=draw)
-    cache = cache or folder.resolve().with_name(f"{folder.resolve().name}.scores")
     names = [name.strip() for name in methods.split(",") if name.strip()]
-    compared = _compared(library, trials, names, router=router, cache=cache, n_workers=workers)
+    cache = cache or folder.resolve().with_name(f"{folder.resolve().name}.scores")
+    scoring = {"router": router, "cache": cache, "n_workers": workers}
+    compared, trials = _compared(folder, names, (data, query, frozen), draw, **scoring)
     _finish(compared, trials, folder, router=router, choose=choose, report=report, as_json=as_json)
 
 
-def _compared(library: "Library", trials: "Trials", names: list[str], **options: Any) -> "Comparison":
+def _compared(
+    folder: Path, names: list[str], places: tuple[str, Path | None, str | None], draw: dict[str, Any], **options: Any
+) -> "tuple[Comparison, Trials]":
     """Check what is cheap first, then work."""
     from smatter.evaluate.contenders import contenders
+    from smatter.evaluate.trials import DrawSettings, open_trials
+    from smatter.library.library import open_library
 
-    n_methods = len(contenders(library, names, options["router"] is not None))
+    library, router, (data, query, frozen) = open_library(folder), options["router"], places
+    if router is not None and not router.is_dir():
+        raise NotFound(f"{router} is no folder; give the router's, which `smatter train` wrote")
+    n_methods = len(contenders(library, names, router is not None))
+    trials = open_trials(data, query, frozen=frozen, draw=DrawSettings(**draw))
 
     import torch
 
@@ -114,7 +116,7 @@ def _compared(library: "Library", trials: "Trials", names: list[str], **options:
     torch.set_num_threads(1)
     quiet_transformers()
     with progress_bar("scoring", len(trials) * n_methods, "steps") as progress:
-        return evaluate_methods(library, trials, names, progress=progress, **options)
+        return evaluate_methods(library, trials, names, progress=progress, **options), trials
 
 
 def _finish(
