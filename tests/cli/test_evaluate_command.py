@@ -30,7 +30,7 @@ def test_a_folder_is_scored_by_every_method_and_one_is_chosen(tiny_library: Libr
     assert text.startswith("2 random splits of mine, 2 shots, seed 0: 18 queries; 95 % intervals over splits and exam")
     for name in ("base", "source:s1", "source:s2", "average", "evidence:predictions", "solver", "task_arithmetic"):
         assert re.search(rf"^{name} +\d+\.\d ± \d", text, re.M), name
-    assert re.search(r"^use \S+: .*points", text, re.M) and re.search(r"^  smatter (adapt|compose) ", text, re.M)
+    assert re.search(r"^use \S+: \S+ ", text, re.M) and re.search(r"^  smatter (adapt|compose) ", text, re.M)
     page = (place / "page.html").read_text()
     assert "data:image/png" in page and "named" in page and "http" not in page.replace("http-equiv", "")
     told = []

@@ -132,3 +132,8 @@ def test_passes_with_a_gradient_count_as_three() -> None:
     scores = {"base": [score([1], forwards=2, backwards=4, seconds=3.0), score([1], seconds=1.0)]}
     (standing,) = Comparison("some", (task(1),) * 2, scores).standings
     assert standing.example_passes == (14 + 1) / 2 and standing.seconds == 2.0
+
+
+def test_methods_that_do_the_same_are_told_so() -> None:
+    choice = compared([task(4)], base=[[1, 0, 1, 1]], average=[[1, 0, 1, 1]], solver=[[0, 0, 1, 1]]).choose()
+    assert choice is not None and choice.name == "average" and "equally accurate" in choice.told

@@ -69,7 +69,7 @@ def evaluate(
     methods: Methods = "all",
     router: Router = None,
     frozen: ListFile = None,
-    tasks: NTasks = 20,
+    tasks: NTasks = 10,
     shot: Shot = 5,
     n_query: NQuery = None,
     way: Way = 5,

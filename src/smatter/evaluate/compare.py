@@ -219,12 +219,15 @@ class Comparison:
             return Recommendation(best.name, False, f"{best.name} is the only method that did not fail")
         closest = min((self.lead(best.name, each.name) for each in others), key=lambda lead: lead.low)
         runner_up, lead = others[0].name, self.lead(best.name, others[0].name)
-        ahead = f"{best.name} is ahead of {runner_up} by {points(lead)} points"
+        if lead.mean > 0:
+            ahead = f"{best.name} is ahead of {runner_up} by {points(lead)} points"
+        else:
+            ahead = f"{best.name} and {runner_up} are equally accurate, and the first is no dearer"
         if closest.low > 0:
             return Recommendation(best.name, True, f"{ahead}: more than luck does")
         equals = [each for each in others if _is_as_good(self.lead(best.name, each.name))]
         name = min((best, *equals), key=lambda each: (each.cost, each.rank)).name
-        told = f"{ahead}: luck may do that"
+        told = f"{ahead}: luck may do that" if lead.mean > 0 else ahead
         if name != best.name:
             told += f"; {name} is the cheapest of those that are about as good"
         return Recommendation(name, False, told)

@@ -104,7 +104,7 @@ class DrawSettings:
         seed: of the draws.
     """
 
-    n_tasks: int = 20
+    n_tasks: int = 10
     n_shot: int = 5
     n_query: int | None = None
     n_way: int = 5
