@@ -8,7 +8,7 @@ import pytest
 from small_suites import picture, picture_suite, write_tree
 
 from smatter.errors import InvalidSuite, InvalidSupport, NotFound, SmatterError, SmatterWarning
-from smatter.evaluate.trials import DrawSettings, Trial, content_digest, open_trials
+from smatter.evaluate.trials import DrawSettings, Trial, input_digest, open_trials
 from smatter.tasks.export import write_task
 from smatter.tasks.lists import TaskList, write_list
 from smatter.tasks.packed import read_packed, write_packed
@@ -18,7 +18,7 @@ from smatter.tasks.support import Support
 
 
 def sides(trial: Trial) -> tuple[set[str], set[str]]:
-    return set(map(content_digest, trial.support.inputs)), set(map(content_digest, trial.queries))
+    return set(map(input_digest, trial.support.inputs)), set(map(input_digest, trial.queries))
 
 
 def test_one_labelled_folder_is_split_by_itself(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_the_digest_tells_contents_and_not_the_order_of_examples() -> None:
     exchanged = Support(("x", "y", "z"), (1, 0, 1), ("a", "b"), "texts")
     others = [replace(trial, support=exchanged), replace(trial, truth=(1, 0)), replace(trial, queries=("q", "s"))]
     assert len({trial.digest, *(other.digest for other in others)}) == 4
-    assert content_digest(picture(1)) != content_digest(picture(2))
+    assert input_digest(picture(1)) != input_digest(picture(2))
 
 
 @pytest.mark.parametrize(

@@ -60,8 +60,8 @@ class Trial:
     def digest(self) -> str:
         """Of all contents; the order of the examples does not matter, that of classes and queries does."""
         support = self.support
-        examples = sorted(zip(map(content_digest, support.inputs), support.labels, strict=True))
-        queries = list(map(content_digest, self.queries))
+        examples = sorted(zip(map(input_digest, support.inputs), support.labels, strict=True))
+        queries = list(map(input_digest, self.queries))
         parts = [support.kind, support.class_names, examples, queries, self.truth]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -150,7 +150,7 @@ def open_trials(
     return _split_trials(path, draw)
 
 
-def content_digest(value: Any) -> str:
+def input_digest(value: Any) -> str:
     """Tells inputs apart: a picture, the path of one, a text, or a row of a prepared tensor."""
     if isinstance(value, Path):
         stat = value.stat()
@@ -230,10 +230,10 @@ def _of_pair(name: str, examples: Path, queries: Path) -> Trial:
     if support.kind != asked.kind:
         raise InvalidSupport(f"{examples} holds {support.kind} and {queries} {asked.kind}: give two of a kind")
     number = {label: place for place, label in enumerate(support.class_names)}
-    seen = set(map(content_digest, support.inputs))
+    seen = set(map(input_digest, support.inputs))
     told = [(value, asked.class_names[label]) for value, label in zip(asked.inputs, asked.labels, strict=True)]
     known = [(value, number[label]) for value, label in told if label in number]
-    kept = [(value, label) for value, label in known if content_digest(value) not in seen]
+    kept = [(value, label) for value, label in known if input_digest(value) not in seen]
     _tell_left_out(len(told) - len(known), f"queries in {queries} are of classes without examples in {examples}")
     _tell_left_out(len(known) - len(kept), f"queries in {queries} are among the examples in {examples}")
     return Trial(name, "", support, tuple(value for value, _ in kept), tuple(label for _, label in kept))
@@ -244,7 +244,7 @@ def _split_trials(path: Path, draw: DrawSettings) -> Trials:
     whole = read_support(path)
     first: dict[str, int] = {}
     for place, value in enumerate(whole.inputs):
-        first.setdefault(content_digest(value), place)
+        first.setdefault(input_digest(value), place)
     kept = sorted(first.values())
     _tell_left_out(len(whole) - len(kept), f"examples in {path} repeat others")
     by_class = [[place for place in kept if whole.labels[place] == label] for label in range(len(whole.class_names))]
