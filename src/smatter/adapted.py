@@ -127,6 +127,11 @@ class Adapted:
         return self.recipe.shares
 
     @property
+    def query_passes(self) -> float:
+        """Passes of each input through a network, to name its class."""
+        return self._model.n_passes
+
+    @property
     def needs_router(self) -> bool:
         """Whether the recipe opens experts that the library does not keep."""
         experts, kept = self.recipe.experts, {entry.digest for entry in self._live.library.manifest.experts}
@@ -223,7 +228,7 @@ class Adapted:
             ],
             "own_weight": self._weights[0],
             "queries": self.learnt and self.learnt.to_dict(),
-            "query_passes": self._model.n_passes,
+            "query_passes": self.query_passes,
             "resident_bytes": self._model.n_bytes,
             "passes": None if fit.is_private else asdict(fit.passes),
             "seconds": None if fit.is_private else fit.seconds,

@@ -91,11 +91,7 @@ def adapt(
             known.put(fit)
     if queries is not None and fit.is_private:
         raise InvalidSettings("private weights have no prototypes that queries could move: leave the queries out")
-    adapted = Adapted(live, task, fit, head=head, class_names=support.class_names, origin=origin)
-    judged = kept_or_single(fit, adapted.loss)
-    if judged.mixture != fit.mixture:
-        adapted = Adapted(live, task, judged, head=head, class_names=support.class_names, origin=origin)
-    adapted.fit = judged
+    adapted = judged_model(live, task, fit, head=head, class_names=support.class_names, origin=origin)
     if queries is not None:
         adapted.learn_from(queries)
     return adapted
@@ -152,6 +148,23 @@ def _examples(given: Any) -> Support:
     if isinstance(given, str | Path):
         return read_support(given)
     return given if isinstance(given, Support) else Support.of(given)
+
+
+def judged_model(live: LiveMixture, task: Task, fit: Fit, **options: Any) -> Adapted:
+    """The model of a fit, or of the best single source; see `kept_or_single`.
+
+    Args:
+        live: the network.
+        task: what was fitted to.
+        fit: what a method found.
+        options: of `Adapted`.
+    """
+    adapted = Adapted(live, task, fit, **options)
+    judged = kept_or_single(fit, adapted.loss)
+    if judged.mixture != fit.mixture:
+        adapted = Adapted(live, task, judged, **options)
+    adapted.fit = judged
+    return adapted
 
 
 def kept_or_single(fit: Fit, loss: float) -> Fit:

@@ -271,8 +271,6 @@ def _adapted(folder: Path, support: Path, method: str, settings: Any, **options:
     """Check what is cheap first, then work."""
     from smatter.tasks.support import read_support
 
-    if (cache := options.get("cache")) is not None and cache.is_file():
-        raise InvalidSettings(f"{cache} is a file, and results are kept in a folder: give another name as the cache")
     library, examples = library_before(folder, support, options.get("router")), read_support(support)
 
     import torch

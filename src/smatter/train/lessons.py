@@ -177,10 +177,15 @@ _worker: tuple[LiveMixture, Timetable] | None = None
 
 def _begin(folder: Path, sources: Sequence[str], timetable: Timetable) -> None:
     global _worker
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's business
+    begin_worker()
+    _worker = LiveMixture(open_library(folder).only(sources)), timetable
+
+
+def begin_worker() -> None:
+    """What a worker process does first: it uses one thread, leaves signals to its parent, and ends when that does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
-    _worker = LiveMixture(open_library(folder).only(sources)), timetable
 
 
 def _end_with_parent() -> None:
