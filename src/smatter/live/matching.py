@@ -46,8 +46,8 @@ def match_mixture(library: Library, mixture: Mixture, inputs: Any) -> Recipe:
     Args:
         library: the sources.
         mixture: weights of at least two sources, on the simplex.
-        inputs: pictures, texts, or a prepared tensor, as `predict` takes them (but strings are texts), without labels, of the kind that the
-            model is meant for. Of many, as many as one pass takes are used, evenly spread.
+        inputs: pictures, texts, or a prepared tensor, as `predict` takes them but that strings are texts; without
+            labels, of the kind that the model is meant for. Of many, as many as one pass takes are used, evenly spread.
     """
     if len(mixture.active_sources) < 2:
         raise InvalidSettings(
