@@ -106,7 +106,7 @@ def test_a_typing_error_does_not_wait_for_torch(place: Path) -> None:
         "profile nowhere": "does not exist",
         "profile -o no/where": "create it first",
         "profile library --from nowhere": "there is no profile",
-        "profile library --table nowhere": "does not exist",
+        "profile library --table nowhere": "there is no table",
         "library init new nowhere": "is not a folder",
         "demo -o full": "give another place",
         "demo -o no/where": "create it first",

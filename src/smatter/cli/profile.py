@@ -110,7 +110,7 @@ def _made(folder: Path | None, setting: DeviceSetting, settings: ProfileSettings
     if settings.earlier is not None and not settings.earlier.exists():
         raise NotFound(f"there is no profile {settings.earlier}: make one with `smatter profile`")
     if settings.table is not None and not settings.table.exists():
-        raise NotFound(f"{settings.table} does not exist; check the path")
+        raise NotFound(f"there is no table {settings.table}: check the path")
 
     from smatter.devices.profile import read_profile
 
