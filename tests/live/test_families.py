@@ -99,7 +99,9 @@ def test_a_task_is_adapted_to_and_its_recipe_rebuilds_it(
             rebuilt.features(prepare(inputs, family.support.kind)) for inputs in (family.support.inputs, family.queries)
         )
     fitted = HEADS[head](shots, torch.tensor(family.support.labels), n_classes)
-    torch.testing.assert_close(fitted.logits(queries).softmax(dim=1), found.probabilities, rtol=1e-4, atol=1e-5)
+    assert adapted.recipe.head
+    expected = (fitted.logits(queries) / adapted.recipe.head.temperature).softmax(dim=1)
+    torch.testing.assert_close(expected, found.probabilities, rtol=1e-4, atol=1e-5)
 
 
 def test_every_layer_of_the_library_has_groups(family: Family) -> None:
