@@ -2,15 +2,13 @@
 
 import importlib.util
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-import numpy as np
 import pytest
 import torch
-from small_suites import text_suite, usual_suite
-from tiny_libraries import TOPICS, WORDS, texts_support, topic_library
+from small_suites import usual_suite
+from tiny_libraries import TOPICS, texts_support, topic_library, topic_suite
 
 from smatter.compose.mixture import Mixture
 from smatter.errors import InvalidSuite
@@ -20,7 +18,6 @@ from smatter.route.store import read_router
 from smatter.settings.training import MetaSettings, RouterSettings
 from smatter.tasks.lists import read_list, write_list
 from smatter.tasks.packed import read_packed, write_packed
-from smatter.tasks.stores import Texts
 from smatter.train.trainee import MetaStep
 
 ROOT = Path(__file__).parents[2]
@@ -113,23 +110,9 @@ def test_texts_pass_each_source_once_however_often_they_are_asked_for(tmp_path: 
     assert averaging.n_forwards == passed and averaging.n_backwards == 0
 
 
-@pytest.fixture
-def words(tmp_path: Path) -> Path:
-    """A suite of texts that a tiny network can read: each has two words of its class and two of any."""
-    plain = text_suite({topic: ("id", [f"{topic}{number}" for number in range(40)]) for topic in TOPICS})
-    generator, domains = np.random.default_rng(0), []
-    for domain in plain.domains:
-        vocabulary, texts = [word for word in WORDS if word.startswith(domain.name)], list[str]()
-        for each in domain.classes:
-            own = generator.choice(vocabulary, 3, replace=False)
-            texts += [" ".join([*generator.choice(own, 2), *generator.choice(WORDS[5:], 2)]) for _ in range(len(each))]
-        domains.append(replace(domain, store=Texts(texts)))
-    write_packed(tmp_path / "suite", replace(plain, domains=tuple(domains)))
-    return tmp_path / "suite"
-
-
-def test_a_router_is_trained_once_and_goes_on_where_it_was_stopped(tmp_path: Path, words: Path, monkeypatch) -> None:
-    router, library = tool("router"), topic_library(tmp_path).folder
+def test_a_router_is_trained_once_and_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch) -> None:
+    router, library, words = tool("router"), topic_library(tmp_path).folder, tmp_path / "suite"
+    write_packed(words, topic_suite())
     monkeypatch.setattr(router, "N_VALIDATION", 1)
     monkeypatch.setattr(router, "N_TEXTS", 12)
     settings = MetaSettings(RouterSettings(width=8), n_steps=60, validate_every=20)
