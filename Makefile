@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 TORCH := torch==2.13.0
 
-.PHONY: demo test test-slow check lint types format suite sources router sources-study mixing-study words sources-words clean bench-%
+.PHONY: demo test test-slow check lint types format suite sources router sources-study mixing-study words sources-words router-words clean bench-%
 
 demo: .venv/user
 	$(BIN)/smatter demo
@@ -53,14 +53,20 @@ mixing-study: .venv/user
 sources-study: .venv/user
 	$(BIN)/python tools/sources/study.py --work .build/sources -o .build/signs-study
 
-# The texts of Words, from the registries' packages; they do not ship.
+# The texts of Words, from the registries' packages, and its lists of tasks; they do not ship.
 words: .venv/user
 	$(BIN)/python tools/words/build.py --work .build/words-packages -o .build/words
+	$(BIN)/python tools/words/freeze.py .build/words
 
 # The base and the specialists of Words, which do not ship either. Goes on where it was stopped.
 sources-words: .venv/user
 	test -d .build/words || $(MAKE) words
 	$(BIN)/python tools/words/sources.py --suite .build/words --work .build/words-sources -o .build/words-library
+
+# The router of Words, which does not ship either. Goes on where it was stopped.
+router-words: .venv/user
+	test -d .build/words-library || $(MAKE) sources-words
+	$(BIN)/python tools/words/router.py --suite .build/words --library .build/words-library -o .build/words-router
 
 bench-%: .venv/developer
 	$(BIN)/python benchmarks/$*.py

@@ -12,10 +12,11 @@ import torch
 from signs_tasks import LIBRARY, Scores, live, tasks, trained
 from sources_experts_scores import router_folder
 from torch import Tensor
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import cross_entropy, normalize, pad
 from transduction_peers import balanced, k_means
 
 from smatter.backbones.heads import SCALE, class_sums, prototype_temperature, ridge_head
+from smatter.backbones.network import Inputs
 from smatter.backbones.transduction import refined_prototypes
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
@@ -102,8 +103,7 @@ class Look:
         self.classes = objective.classes
         row_of = {int(name): row for row, name in enumerate(self.task.class_names)}
         self.truth = torch.tensor([row_of[int(label)] for label in episode.query.truth])
-        queries = network.examples(episode.query.inputs)
-        self._inputs = {name: torch.cat([each, queries[name]]) for name, each in objective.plain.items()}
+        self._inputs = joined(objective.plain, network.examples(episode.query.inputs))
         self._known: dict[tuple[object, ...], Tensor] = {}
 
     def voices(self, what: Fit | Recipe) -> Voices:
@@ -150,6 +150,18 @@ class Look:
         return Voices(torch.tensor(list(weights.values())), support, queries, self.classes)
 
 
+def joined(first: Inputs, second: Inputs) -> Inputs:
+    """Rows of both; texts are filled up to the longest, and masked there."""
+    found = {}
+    for name, each in first.items():
+        parts = [each, second[name]]
+        if each.ndim == 2:
+            longest = max(part.shape[1] for part in parts)
+            parts = [pad(part, (0, longest - part.shape[1])) for part in parts]
+        found[name] = torch.cat(parts)
+    return found
+
+
 def uneven(truth: Tensor, n_classes: int, generator: np.random.Generator) -> Tensor:
     """Numbers of queries of which the first class has ten times as many as the last, in a random order of classes."""
     kept = []
@@ -186,8 +198,14 @@ def models(look: Look, seed: int, folder: Path) -> dict[str, Voices]:
     return found
 
 
-def peers(look: Look, index: int) -> dict[str, Voices]:
-    """What one would do without a router, at one pass and at several."""
+def peers(look: Look, index: int, solved: bool = True) -> dict[str, Voices]:
+    """What one would do without a router, at one pass and at several.
+
+    Args:
+        look: the task.
+        index: its number, of the random choices.
+        solved: whether weights are solved for too, which takes the most time.
+    """
     network, task, names = look.network, look.task, look.network.library.names
     told = evidence(network, task)
     assert told.evidence
@@ -196,13 +214,14 @@ def peers(look: Look, index: int) -> dict[str, Voices]:
     found = {
         "evidence": look.voices(told),
         "evidence predictions": look.voices(evidence(network, task, EvidenceSettings(mix="predictions"))),
-        "solver": look.voices(solver(network, task)),
         "solver predictions": look.voices(solver(network, task, SolverSettings(mix="predictions"))),
         "best by support": look.voices(best_source(network, task)),
         "uniform": look.voices(average(network, task)),
         "uniform predictions": look.voices(average(network, task, MixSettings(mix="predictions"))),
         "base": look.plain({network.library.manifest.base: 1.0}),
     }
+    if solved:
+        found["solver"] = look.voices(solver(network, task))
     for size in (2, 3, 4):
         found[f"best {size} by support, equal"] = look.plain(dict.fromkeys(ranked[:size], 1 / size))
         chosen = [names[number] for number in drawn[:size]]
@@ -225,6 +244,15 @@ def transduced(look: Look, label: str, voices: Voices, index: int) -> Scores:
         scores[f"{label} together {what}"] = look.right(voices.together(some), some)
         scores[f"{label} sinkhorn {what}"] = look.right(voices.balanced(some), some)
     return scores
+
+
+def all_features(look: Look) -> Scores:
+    """Ridge regression on the features of all sources side by side."""
+    everything = look.plain(dict.fromkeys(look.network.library.names, 1.0))
+    both = everything.support, everything.queries
+    joined, asked_of = (normalize(part, dim=-1).transpose(0, 1).flatten(1) for part in both)
+    ridge = ridge_head(joined, look.classes, everything.n_classes)
+    return look.figures("ridge on all features", ridge.logits(asked_of))
 
 
 def hindsight(look: Look, index: int) -> Scores:
@@ -255,12 +283,7 @@ def score(routers: Path, name: str, index: int) -> Scores:
         scores |= look.figures_of(label, voices)
         if label in TRANSDUCED:
             scores |= transduced(look, label, voices, index)
-    everything = look.plain(dict.fromkeys(look.network.library.names, 1.0))
-    both = everything.support, everything.queries
-    joined, asked_of = (normalize(part, dim=-1).transpose(0, 1).flatten(1) for part in both)
-    ridge = ridge_head(joined, look.classes, everything.n_classes)
-    scores |= look.figures("ridge on all features", ridge.logits(asked_of))
-    scores |= hindsight(look, index)
+    scores |= all_features(look) | hindsight(look, index)
     common = trained(routers / COMMON)
     common.check_fits(look.network)
     told = route_task(look.network, look.task.objective, common)

@@ -1,13 +1,18 @@
 """Libraries of tiny random networks, and a BERT whose specialists know which words mean the same."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
+from small_suites import text_suite
 from transformers import BertConfig, BertModel, PreTrainedModel, ViTConfig, ViTForImageClassification
 
 from smatter.library.edit import add_source, init_library
 from smatter.library.library import Library
+from smatter.tasks.stores import Texts
+from smatter.tasks.suite import Suite
 from smatter.tasks.support import Support
 
 LAYERS = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
@@ -95,3 +100,16 @@ def topic_library(folder: Path) -> Library:
     for topic in TOPICS:
         library, _ = add_source(folder / "library", folder / topic)
     return library
+
+
+def topic_suite() -> Suite:
+    """A domain of each topic; a text has two words of its class's three, and two of any."""
+    plain = text_suite({topic: ("id", [f"{topic}{number}" for number in range(40)]) for topic in TOPICS})
+    generator, domains = np.random.default_rng(0), []
+    for domain in plain.domains:
+        vocabulary, texts = [word for word in WORDS if word.startswith(domain.name)], list[str]()
+        for each in domain.classes:
+            own = generator.choice(vocabulary, 3, replace=False)
+            texts += [" ".join([*generator.choice(own, 2), *generator.choice(WORDS[5:], 2)]) for _ in range(len(each))]
+        domains.append(replace(domain, store=Texts(texts)))
+    return replace(plain, domains=tuple(domains))

@@ -1,4 +1,4 @@
-"""A network for many tasks that share their texts."""
+"""A network for many tasks that share their texts, and for many models of one task."""
 
 import torch
 from torch import Tensor
@@ -31,22 +31,32 @@ class Remembering(LiveMixture):
         self.known: dict[Mixture, dict[bytes, Tensor]] = {}
 
     def compose(self, what: Mixture | Recipe, residual: Residual | None = None) -> None:
-        """The weights that the next text is to be passed with."""
-        self.wanted = what
+        """The weights that the next text is to be passed with; a mixture and nothing else."""
+        if residual is not None or (isinstance(what, Recipe) and (what.residual or what.experts)):
+            raise ValueError("features are remembered by mixture: there is no room for residuals")
+        self.wanted = what.mixture if isinstance(what, Recipe) else what
         if not self.waits:
-            super().compose(what, residual)
+            super().compose(self.wanted)
 
     def read(self, objective: Objective, inputs: Inputs | None = None) -> Tensor:
-        """What the objective needs of each row, remembered or passed; short texts are passed together."""
-        given = objective.inputs if inputs is None else inputs
-        lengths = given["attention_mask"].sum(dim=1).tolist()
-        keys = [ids[:length].numpy().tobytes() for ids, length in zip(given["input_ids"], lengths, strict=True)]
+        """Features, which is what objectives of classes read."""
+        return self.features(objective.inputs if inputs is None else inputs)
+
+    def features(self, inputs: Inputs) -> Tensor:
+        """Features of each row, remembered or passed; short texts are passed together."""
+        lengths = inputs["attention_mask"].sum(dim=1).tolist()
+        keys = [ids[:length].numpy().tobytes() for ids, length in zip(inputs["input_ids"], lengths, strict=True)]
         known = self.known.setdefault(self.wanted, {})
         new = sorted({key: row for row, key in enumerate(keys) if key not in known}.values(), key=lengths.__getitem__)
         if new:
             super().compose(self.wanted)
         for start in range(0, len(new), AT_ONCE):
             rows = new[start : start + AT_ONCE]
-            part = {name: tensor[rows, : lengths[rows[-1]]] for name, tensor in given.items()}
-            known |= zip([keys[row] for row in rows], super().read(objective, part), strict=True)
+            part = {name: tensor[rows, : lengths[rows[-1]]] for name, tensor in inputs.items()}
+            known |= zip([keys[row] for row in rows], super().features(part), strict=True)
         return torch.stack([known[key] for key in keys])
+
+    def backward(self, objective: Objective) -> float:
+        """The loss and its gradient at the weights that were asked for."""
+        super().compose(self.wanted)
+        return super().backward(objective)
