@@ -13,7 +13,7 @@ from smatter import pipeline
 from smatter.adapted import Adapted
 from smatter.cli.main import main
 from smatter.compose.mixture import Mixture
-from smatter.errors import InvalidSupport
+from smatter.errors import InvalidSupport, NotFound
 from smatter.library.library import Library
 from smatter.live.mixture import LiveMixture
 from smatter.live.task import leave_one_out
@@ -110,12 +110,12 @@ def test_other_views_are_a_matter_of_the_generator(toy) -> None:
 def test_predicting_something_else_is_refused(toy) -> None:
     adapted = smatter.adapt(toy.library, draw_episode(toy.domains, "red", 1).support)
     for wrong, message in (
-        ("a text", "brackets"),
+        ("a text", "does not exist"),  # strings are paths where a network takes pictures
         ([3], "not an image"),
         (torch.zeros(1, 3, 5, 5), "takes 12 x 12"),
         (torch.full((1, 3, SIZE, SIZE), torch.nan), "NaN"),
     ):
-        with pytest.raises(InvalidSupport, match=message):
+        with pytest.raises((InvalidSupport, NotFound), match=message):
             adapted.predict(wrong)
 
 
