@@ -1,4 +1,4 @@
-"""Estimators of how well a frozen source fits a task, compared by `specialists.py` with leave-one-out prototypes.
+"""Estimators of how well a frozen source fits a task, compared by `specialist_found.py` with leave-one-out prototypes.
 
 Each takes features of the rows of the examples and gives losses: lower is better. Where a loss has parts, one for each
 example or query, their spread tells what luck can do.

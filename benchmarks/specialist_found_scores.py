@@ -1,4 +1,4 @@
-"""What `specialists.py` asks of one task: the right specialist, plain averages, and what methods make of sources."""
+"""What `specialist_found.py` asks of one task: the right specialist, plain averages, and what methods make of sources."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from beyond_scores import Voices
 from signs_tasks import Scores, trained
-from specialists_tasks import GROUNDS, Form, Pictures, episode_of, libraries, suite_of, whole, within
+from specialist_found_tasks import GROUNDS, Form, Pictures, episode_of, libraries, suite_of, whole, within
 from torch import Tensor
 
 from smatter.backbones.heads import pool

@@ -1,11 +1,11 @@
-"""What each source reads of the tasks of `specialists.py`, kept on disk, so that estimators are arithmetic."""
+"""What each source reads of the tasks of `specialist_found.py`, kept on disk, so that estimators are arithmetic."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
 from readings import KEPT
-from specialists_tasks import Form, episode_of, libraries, suite_of, whole, within
+from specialist_found_tasks import Form, episode_of, libraries, suite_of, whole, within
 
 from smatter.compose.mixture import Mixture
 from smatter.live.episodes import prepared_support

@@ -1,6 +1,6 @@
 """Does evidence find the one good source: the right specialist among sources that are far, in pictures and in texts.
 
-    python benchmarks/specialists.py [--stage validation|test] [--tasks N] [--quick]
+    python benchmarks/specialist_found.py [--stage validation|test] [--tasks N] [--quick]
 
 Tasks are of one domain. Their library holds its specialist, the base and specialists of other domains; a second one
 holds random perturbations of the base as well. *Found* is what a method has of the specialist's gain over the plain
@@ -18,14 +18,14 @@ from pathlib import Path
 
 from common import ROOT, SCRATCH, Rows, machine, show, write_result
 from signs_tasks import PACKAGES, Scores, shared_out, train_on_signs
-from specialists_scores import SPACES, UNSEEN, score
-from specialists_study import TEMPERATURES, beside_rows, estimator_rows, study
-from specialists_tasks import GROUNDS, LISTED, VARIANTS, Form, irrelevant_library
+from specialist_found_scores import SPACES, UNSEEN, score
+from specialist_found_study import TEMPERATURES, beside_rows, estimator_rows, study
+from specialist_found_tasks import GROUNDS, LISTED, VARIANTS, Form, irrelevant_library
 
 from smatter.scores.intervals import Interval, clustered_interval
 from smatter.settings.training import MetaSettings
 
-NAME = "specialists"
+NAME = "specialist_found"
 N_STEPS = 200
 N_STUDIED = 16
 """Tasks of each form by which estimators are compared."""

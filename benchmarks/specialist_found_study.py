@@ -1,4 +1,4 @@
-"""Which estimator finds the specialist: a study on validation tasks, in both spaces, for `specialists.py`.
+"""Which estimator finds the specialist: a study on validation tasks, in both spaces, for `specialist_found.py`.
 
 Each estimator gives every source an excess over the best; weights are softmax(-excess / temperature). The temperature
 is chosen on half of the tasks and judged on the other half, and the other way round.
@@ -15,10 +15,10 @@ import torch
 from common import Rows
 from readings import Reading, reading
 from signs_tasks import Scores, trained
-from specialists_estimators import h_score, log_evidence, query_losses, ridge_losses
-from specialists_readings import read_task
-from specialists_scores import ROUTER, UNSEEN, Seen
-from specialists_tasks import GROUNDS, VARIANTS, Form, episode_of, libraries, suite_of, whole, within
+from specialist_found_estimators import h_score, log_evidence, query_losses, ridge_losses
+from specialist_found_readings import read_task
+from specialist_found_scores import ROUTER, UNSEEN, Seen
+from specialist_found_tasks import GROUNDS, VARIANTS, Form, episode_of, libraries, suite_of, whole, within
 from torch import Tensor
 
 from smatter.backbones.heads import class_sums, prototype_logits
