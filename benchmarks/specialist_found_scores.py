@@ -1,4 +1,4 @@
-"""What `specialist_found.py` asks of one task: the right specialist, plain averages, and what methods make of sources."""
+"""What `specialist_found.py` asks of one task: the right specialist, plain averages, and what methods find."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks for `specialist_found.py`: pictures and texts, with libraries that hold the right specialist and others far away."""
+"""Tasks for `specialist_found.py`: pictures and texts, with libraries that hold the right specialist and others."""
 
 from __future__ import annotations
 
