@@ -1,0 +1,154 @@
+"""Tables of routings for `bayes.py`: which tasks, which routings, and what was there before on the same tasks.
+
+Every example that is left is a query, since the regret of a routing is small beside the luck of a few queries.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import before
+from beyond_scores import Look
+from common import ROOT
+from signs_tasks import KINDS, LIBRARY, Scores, live, tasks, trained
+from sources_experts_scores import router_folder
+
+sys.path.insert(0, str(ROOT / "tools" / "common"))
+
+import torch
+from corruptions import CORRUPTIONS, corrupted
+from renderings import RENDERINGS, WEAR
+
+from smatter.library.library import Library
+from smatter.methods.router import RoutedSettings, router
+from smatter.route.catalogue import Catalogue
+from smatter.route.store import TrainedRouter
+from smatter.route.table import Tables
+from smatter.route.task_table import TaskTable
+from smatter.tasks.episode import Episode
+from smatter.tasks.lists import TaskList
+from smatter.tasks.open import open_suite
+from smatter.tasks.sampler import Sampler, SamplerSettings, materialise
+from smatter.tasks.shifts.catalogue import apply
+from smatter.tasks.shifts.labels import LabelNoise
+
+FOLDER = ROOT / ".build" / "routings"
+MOST_QUERIES = 24
+"""Of a class."""
+
+CLEAN = tuple(f"{kind}-{form}" for kind in KINDS for form in (1, 2, 5, "noise"))
+OUTSIDE = tuple(f"outside-{name}" for name in RENDERINGS)
+CORRUPT = tuple(f"corrupt-{name}-{role}" for name in CORRUPTIONS for role in ("id", "ood"))
+TRAINING_SEED = 101
+
+
+@dataclass(frozen=True)
+class WholeList(TaskList):
+    """A list whose queries are all examples of its tasks' classes that are left, up to `MOST_QUERIES` of each."""
+
+    @classmethod
+    def of(cls, tasks: TaskList) -> WholeList:
+        """The same tasks with more queries."""
+        return cls(tasks.name, tasks.sampler, n_tasks=tasks.n_tasks, shifts=tasks.shifts)
+
+    def episode(self, index: int) -> Episode:
+        """One task."""
+        draw, suite = self.sampler.draw(index), self.sampler.suite
+        queries = []
+        for (domain, number), own, asked in zip(draw.classes, draw.support, draw.query, strict=True):
+            each = suite.domains[domain].classes[number]
+            more = (row for row in range(each.start, each.stop) if row not in own and row not in asked)
+            queries.append((*asked, *more)[:MOST_QUERIES])
+        episode = materialise(suite, replace(draw, query=tuple(queries)))
+        return apply(self.shifts, episode, self.sampler.generator(index, "shifts"))
+
+
+@cache
+def training_list(form: str) -> TaskList:
+    """Tasks of the router's classes: clean with few or many shots, with wrong labels, rendered anew, or corrupted."""
+    kind, _, what = form.partition("-")
+    settings = SamplerSettings(
+        split="router",
+        n_way=(5, 10),
+        n_shot=(int(what),) * 2 if what.isdigit() else (5, 5),
+        n_domains=(2, 3) if kind == "mixed" else (1, 1),
+    )
+    shifts = (WEAR,)
+    if what == "noise":
+        shifts = (LabelNoise(0.2), WEAR)
+    elif kind == "outside":
+        shifts = (RENDERINGS[what], WEAR)
+    elif kind == "corrupt":
+        shifts = corrupted(what)
+    sampler = Sampler(open_suite("signs"), settings, TRAINING_SEED)
+    return TaskList(f"router-{form}", sampler, n_tasks=200, shifts=shifts)
+
+
+TRAINING = (
+    *(f"{kind}-{form}" for kind in ("id", "mixed") for form in (1, 2, 5, "noise")),
+    *OUTSIDE,
+    *(f"corrupt-{name}" for name in CORRUPTIONS),
+)
+
+
+@cache
+def task_list(name: str) -> WholeList:
+    """A frozen list by its name, or one of the router's classes."""
+    stage, _, form = name.partition("-")
+    return WholeList.of(training_list(form) if stage == "router" else tasks(name))
+
+
+def lean_catalogue(library: Library, router: TrainedRouter) -> Catalogue:
+    """Every source alone, all alike, and all alike with each expert and with all of them."""
+    sources, experts = library.names, router.expert_names
+    alone, equal = torch.eye(len(sources)), torch.full((1, len(sources)), 1 / len(sources))
+    opened = torch.eye(len(experts) + 1)
+    plain = len(sources) + 1
+    all_open = torch.cat([torch.full((1, len(experts)), 1 / len(experts)), torch.zeros(1, 1)], dim=1)
+    names = (*sources, "all alike", *(f"all alike, {name}" for name in experts), "all alike, every expert")
+    weights = torch.cat([alone, equal.expand(len(experts) + 2, -1)])
+    return Catalogue(
+        names,
+        weights,
+        experts=torch.cat([opened[-1].expand(plain, -1), opened[:-1], all_open]),
+        costs=torch.ones(len(names)),
+    )
+
+
+@cache
+def tables(routers: Path, seed: int) -> Tables:
+    """Tables of one router."""
+    network, router = live(LIBRARY), trained(router_folder(routers, seed))
+    router.check_fits(network)
+    return Tables(FOLDER, network, router, lean_catalogue(network.library, router))
+
+
+def make(routers: Path, seed: int, name: str, index: int) -> str:
+    """Make a table where it is not there; its file's name."""
+    made = tables(routers, seed)
+    made(task_list(name), index)
+    return made.path(task_list(name), index).name
+
+
+def read(routers: Path, seed: int, name: str, index: int) -> TaskTable:
+    """A table."""
+    return tables(routers, seed)(task_list(name), index)
+
+
+def today(name: str, index: int) -> Scores:
+    """What the first library and router make of a task, on the same queries: error and loss, and those of its base."""
+    episode = task_list(name).episode(index)
+    look, asked = Look(live(before.LIBRARY), episode), trained(before.ROUTER)
+    asked.check_fits(look.network)
+    routed = look.voices(router(look.network, look.task, RoutedSettings(router=asked)))
+    found = look.figures_of("today", routed) | look.figures_of("base", look.plain({"base": 1.0}))
+    return {"error": 100 - found["today"], "loss": found["nll today"], "base": 100 - found["base"]}
+
+
+def jobs_of(stage: str, counts: Sequence[tuple[Sequence[str], int]]) -> list[tuple[str, int]]:
+    """Names and numbers of tasks: so many of each list of each group."""
+    return [(f"{stage}-{name}", index) for lists, count in counts for name in lists for index in range(count)]

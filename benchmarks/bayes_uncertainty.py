@@ -1,0 +1,214 @@
+"""How well scores of uncertainty tell misrouted tasks, and what abstaining and escalating are worth, for `bayes.py`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from bayes_rules import Case, Outcome
+from numpy.typing import NDArray
+from torch.nn.functional import cross_entropy
+
+from smatter.backbones.heads import prototype_temperature
+from smatter.route.uncertainty import QUERIES, SCORES, SUPPORT, Facts
+from smatter.scores.coverage import area_under_risk_coverage, risk_with_fallback, selective_risk_at, share_of_gain
+from smatter.scores.hindsight import hindsight_of, split_halves
+from smatter.scores.intervals import Interval, bootstrap_interval
+from smatter.scores.ranking import auroc, average_ranks, partial_rank_correlation
+
+Floats = NDArray[np.float64]
+EXCESS = 0.1
+"""Nats by which another routing must be better for a task to count as misrouted."""
+
+FREE = ("loss", "doubt", "narrowness")
+"""Scores that need no posterior: they tell how hard a task is."""
+
+LEARNT, LEARNT_SUPPORT = "learnt", "learnt, support only"
+N_RESAMPLES = 500
+
+
+def scores_of(case: Case, posterior: str, log_prior: torch.Tensor) -> dict[str, float]:
+    """Every score of one task; one that cannot be told is in the middle later."""
+    facts = Facts(case.table, case.posteriors[posterior], log_prior, case.row("base"))
+    return {name: score(facts) for name, score in SCORES.items()}
+
+
+def query_losses(case: Case) -> Floats:
+    """Loss of each query by each routing, (n_routings, n_queries)."""
+    table, known = case.table, case.table.truth >= 0
+    logits = table.scores[:, known].double() / prototype_temperature(table.n_shot)
+    rows = [cross_entropy(each, table.truth[known], reduction="none") for each in logits]
+    return torch.stack(rows).numpy()
+
+
+@dataclass(frozen=True)
+class Regret:
+    """By how much one routing's loss is above that of the one that labels of queries choose.
+
+    Args:
+        naive: chosen and scored on the same queries.
+        crossed: chosen on one half and scored on the other.
+        halves: two estimates of the second, from halves of the queries that share none; what one says of the other is
+            what labels could say.
+        best_error: error in percent of the cross-fitted choice.
+    """
+
+    naive: float
+    crossed: float
+    halves: tuple[float, float]
+    best_error: float
+    naive_error: float
+
+
+def regret_of(case: Case) -> Regret:
+    """Of the router's point, over all routings of a task."""
+    losses = query_losses(case)
+    known = case.table.truth >= 0
+    wrong = (case.table.scores[:, known].argmax(dim=-1) != case.table.truth[known]).double().numpy()
+    generator = np.random.default_rng([5, case.number])
+    found = hindsight_of(losses, generator=generator)
+    errors = hindsight_of(wrong, generator=generator, chosen_by=losses)
+    half = split_halves(losses.shape[1], 1, generator)[0]
+    halves = []
+    for part in (half, ~half):
+        some = losses[:, part]
+        halves.append(
+            float(some[0].mean()) - hindsight_of(some, generator=generator).crossed if part.sum() > 3 else 0.0
+        )
+    own = float(losses[0].mean())
+    return Regret(
+        own - found.naive, own - found.crossed, (halves[0], halves[1]), 100 * errors.crossed, 100 * errors.naive
+    )
+
+
+@dataclass(frozen=True)
+class Study:
+    """Scores and outcomes of many tasks.
+
+    Args:
+        scores: by name, (n_tasks,) each.
+        excess: of the point over the cross-fitted best, in nats, (n_tasks,).
+        halves: two independent estimates of it, (2, n_tasks).
+        outcomes: of rules, by name, one for each task.
+        lists: of each task.
+        draws: of each task; those of one draw are alike.
+        ways: classes of each task.
+        base_loss: of each task.
+        margin: of the base, of each task.
+    """
+
+    scores: Mapping[str, Floats]
+    excess: Floats
+    halves: Floats
+    outcomes: Mapping[str, Sequence[Outcome]]
+    lists: Sequence[str]
+    draws: Sequence[str]
+    ways: Floats
+    base_loss: Floats
+    margin: Floats
+
+    @cached_property
+    def misrouted(self) -> Floats:
+        """Whether another routing is clearly better."""
+        return (self.excess > EXCESS).astype(float)
+
+    def errors(self, rule: str) -> Floats:
+        """Errors of a rule in percent."""
+        return np.array([each.error for each in self.outcomes[rule]])
+
+    def interval(self, statistic: object) -> Interval:
+        """Over draws."""
+        generator = np.random.default_rng(17)
+        return bootstrap_interval(statistic, self.draws, generator=generator, n_resamples=N_RESAMPLES)  # type: ignore[arg-type]
+
+
+def filled(values: Sequence[float]) -> Floats:
+    """Scores with the median where one could not be told."""
+    found = np.array(values, float)
+    return np.where(np.isnan(found), np.nanmedian(found), found)
+
+
+class Learnt:
+    """A score learnt from others: least squares on their ranks among the training tasks, with a ridge.
+
+    Args:
+        scores: of the training tasks, by name, (n_tasks,) each.
+        excess: what is predicted, its rank, (n_tasks,).
+        names: of the scores that it may use.
+    """
+
+    def __init__(self, scores: Mapping[str, Floats], excess: Floats, names: Sequence[str]) -> None:
+        self.names = names
+        self.known = {name: np.sort(scores[name]) for name in names}
+        design = self._design(scores)
+        target = average_ranks(excess) / len(excess) - 0.5
+        gram = design.T @ design + 0.02 * len(excess) * np.eye(design.shape[1])
+        self.weights = np.linalg.solve(gram, design.T @ target)
+
+    def _design(self, scores: Mapping[str, Floats]) -> Floats:
+        """Ranks among the training tasks, and their squares, centred."""
+        ranks = [np.searchsorted(self.known[name], scores[name]) / len(self.known[name]) - 0.5 for name in self.names]
+        return np.stack([*ranks, *(each**2 - 1 / 12 for each in ranks)], axis=1)
+
+    def __call__(self, scores: Mapping[str, Floats]) -> Floats:
+        """Of other tasks, (n_tasks,)."""
+        return self._design(scores) @ self.weights
+
+
+def score_rows(study: Study, gains: Floats) -> list[dict[str, object]]:
+    """Every score: what it knows of misrouting, of hardness, and of where more passes pay."""
+    errors, rows = study.errors("point"), []
+    covariates, groups = (study.ways, study.base_loss, study.margin), (study.lists,)
+    for name, values in study.scores.items():
+        found = study.interval(lambda rows, v=values: auroc(v[rows], study.misrouted[rows]))
+        partial = partial_rank_correlation(values, study.excess, covariates=covariates, memberships=groups)
+        kept = study.interval(lambda rows, v=values: share_of_gain(v[rows], gains[rows], 0.5))
+        rows.append(
+            {
+                "score": name, "looks_at": "support" if name in SUPPORT or name == LEARNT_SUPPORT else "queries",
+                "auroc": found.mean, "auroc_low": found.low, "auroc_high": found.high, "partial": partial,
+                "hardness": float(np.corrcoef(average_ranks(values), average_ranks(errors))[0, 1]),
+                "gain_kept_at_half": kept.mean, "gain_kept_low": kept.low, "gain_kept_high": kept.high,
+                "selective_80": selective_risk_at(values, errors, 0.8).share_of_oracle,
+                "selective_95": selective_risk_at(values, errors, 0.95).share_of_oracle,
+                "aurc": area_under_risk_coverage(values, errors).risk,
+            }
+        )  # fmt: skip
+    return rows
+
+
+def fallback_rows(study: Study, score: str, fallbacks: Sequence[str]) -> list[dict[str, object]]:
+    """Error over all tasks where the least sure get something else."""
+    values, own, rows = study.scores[score], study.errors("point"), []
+    for fallback in fallbacks:
+        other = study.errors(fallback)
+        for coverage in (0.5, 0.65, 0.8, 0.95):
+            chance = study.interval(
+                lambda rows, o=other, c=coverage: (
+                    risk_with_fallback(values[rows], own[rows], o[rows], c) - float(own[rows].mean())
+                )
+            )
+            plain = float((other - own).mean()) * (1 - coverage)
+            rows.append(
+                {
+                    "score": score, "fallback": fallback, "coverage": coverage, "difference": chance.mean,
+                    "low": chance.low, "high": chance.high, "at_random": plain,
+                }
+            )  # fmt: skip
+    return rows
+
+
+def names_for(which: str) -> list[str]:
+    """Scores that a learnt one may use."""
+    return list(SUPPORT) if which == LEARNT_SUPPORT else [*SUPPORT, *QUERIES]
+
+
+def ceiling(study: Study) -> float:
+    """AUROC of one half of the labelled queries for what the other says."""
+    first, second = study.halves
+    found = [auroc(a, (b > EXCESS).astype(float)) for a, b in ((first, second), (second, first))]
+    return math.fsum(found) / 2
