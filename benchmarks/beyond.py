@@ -4,9 +4,9 @@
 
 Gains are over the library and router before sources had a common trunk (benchmarks/before.py) and, beside them, over
 the router that ships, each in one pass. Passes are those of a query when it is served; the examples are passed through
-each source once more. Models of routers are means over three seeds; the router with a common part is one. Intervals are
-clustered by domain. Two more seeds of the router, and that one, are trained first where they are not there
-(.build/routers).
+each source once more. Models of routers are means over three seeds; the router without a common part, which shipped
+before, is one. Intervals are clustered by domain. Two more seeds of the router are trained first where they are not
+there (.build/routers).
 """
 
 import argparse
@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import before
-from beyond_scores import COMMON, SEEDS, TRANSDUCED, over_seeds, score
+from beyond_scores import SEEDS, TRANSDUCED, over_seeds, score
 from common import ROOT, SCRATCH, Rows, machine, show, write_result
 from signs_tasks import KINDS, PACKAGES, Scores, shared_out
 from sources_experts_scores import router_folder
@@ -24,7 +24,7 @@ from theory_plots import Panel, Series, draw
 
 sys.path.insert(0, str(ROOT / "tools" / "router"))
 
-from train import COMMON_SHARE, N_STEPS, train
+from train import N_STEPS, train
 
 from smatter.scores.intervals import Interval, clustered_interval
 
@@ -32,7 +32,7 @@ NAME = "beyond"
 CLEAN = [f"{kind}-{form}" for kind in KINDS for form in (1, 2, 5, "noise")]
 PASSES = {
     "base": 1, "uniform": 1, "best by support": 1, "evidence": 1, "solver": 1, "router": 1, "before": 1,
-    "router with a common part": 1, "both with a common part": 7,
+    "router without a common part": 1, "both without a common part": 7,
     "router predictions 2": 2, "best 2 by support, equal": 2, "random 2, equal": 2, "both 2": 2,
     "branches 2": 1.98, "both branches 2": 1.98,
     "router predictions 3": 3, "best 3 by support, equal": 3, "random 3, equal": 3, "both 3": 3,
@@ -137,7 +137,6 @@ def main() -> None:
     routers.mkdir(parents=True, exist_ok=True)
     for seed in SEEDS[1:]:
         train(router_folder(routers, seed), seed, n_steps=n_steps)
-    train(routers / COMMON, n_steps=n_steps, common_share=COMMON_SHARE)
     n_tasks = 1 if options.quick else options.tasks
     jobs = [(f"{options.stage}-{name}", index) for name in CLEAN for index in range(n_tasks)]
     found: dict[str, list[Scores]] = {}
@@ -146,7 +145,7 @@ def main() -> None:
     figures: dict[str, float] = {"tasks": len(jobs)}
     for name, ours in (
         ("k_pass", "router predictions"), ("two_pass", "branches 2"), ("one_pass", "router"),
-        ("one_pass_common", "router with a common part"), ("seven_pass", "both"),
+        ("one_pass_plain", "router without a common part"), ("seven_pass", "both"),
     ):  # fmt: skip
         put(figures, f"{name}_gain", difference(found, CLEAN, ours, "before"))
         if ours != "router":

@@ -35,9 +35,6 @@ from smatter.settings import MixSettings
 from smatter.tasks.episode import Episode
 
 SEEDS = (0, 1, 2)
-COMMON = "common"
-"""A router whose shared change has a part that is open for every task; one seed."""
-
 BRANCH = "encoder.stages.2"
 TRANSDUCED = ("router", "router predictions", "uniform predictions", "both 4")
 
@@ -284,11 +281,11 @@ def score(routers: Path, name: str, index: int) -> Scores:
         if label in TRANSDUCED:
             scores |= transduced(look, label, voices, index)
     scores |= all_features(look) | hindsight(look, index)
-    common = trained(routers / COMMON)
-    common.check_fits(look.network)
-    told = route_task(look.network, look.task.objective, common)
-    for label, mix in (("router with a common part", "weights"), ("both with a common part", "both")):
-        fit = fit_of(look.network, look.task, RoutedSettings(router=common, mix=mix), told)
+    plain = trained(before.PLAIN_ROUTER)
+    plain.check_fits(look.network)
+    told = route_task(look.network, look.task.objective, plain)
+    for label, mix in (("router without a common part", "weights"), ("both without a common part", "both")):
+        fit = fit_of(look.network, look.task, RoutedSettings(router=plain, mix=mix), told)
         scores |= look.figures_of(label, look.voices(fit))
     for seed in SEEDS:
         for label, voices in models(look, seed, router_folder(routers, seed)).items():

@@ -3,8 +3,8 @@
     python benchmarks/common_study.py [--tasks N] [--quick]
 
 On validation tasks, since it decides what ships: clean lists and renderings, in one pass and in several. The router
-without is read from the history (benchmarks/before.py), those with are trained first where they are not there
-(.build/routers). Intervals are clustered by domain.
+without is read from the history (benchmarks/before.py), those with are the one that ships and two of other seeds, which
+are trained first where they are not there (.build/routers). Intervals are clustered by domain.
 """
 
 import argparse
@@ -20,10 +20,11 @@ from beyond_scores import SEEDS, Look, over_seeds
 from common import ROOT, SCRATCH, Rows, machine, show, write_result
 from signs_tasks import LIBRARY, PACKAGES, Scores, live, shared_out, tasks, trained
 from sources_experts import OUTSIDE
+from sources_experts_scores import router_folder
 
 sys.path.insert(0, str(ROOT / "tools" / "router"))
 
-from train import COMMON_SHARE, N_STEPS, train
+from train import N_STEPS, train
 
 from smatter.methods.router import RoutedSettings, fit_of
 from smatter.route.opening import route_task
@@ -33,18 +34,13 @@ NAME = "common_study"
 MIXES = {"one pass": "weights", "six passes": "predictions", "seven passes": "both"}
 
 
-def common_folder(routers: Path, seed: int) -> Path:
-    """Where a router with a common part is."""
-    return routers / (f"common-{seed}" if seed else "common")
-
-
 def score(routers: Path, name: str, index: int) -> Scores:
     """A task by the router without a common part, and by those with."""
     episode = tasks(name).episode(index)
     look = Look(live(LIBRARY), episode)
     scores: Scores = {"domain": int(episode.query.domains.min())}
     asked = {"without seed 0": before.PLAIN_ROUTER}
-    asked |= {f"with seed {seed}": common_folder(routers, seed) for seed in SEEDS}
+    asked |= {f"with seed {seed}": router_folder(routers, seed) for seed in SEEDS}
     for label, folder in asked.items():
         router = trained(folder)
         router.check_fits(look.network)
@@ -85,8 +81,8 @@ def main() -> None:
     before.restore()
     routers, n_steps = (SCRATCH / "routers", 3) if options.quick else (ROOT / ".build" / "routers", N_STEPS)
     routers.mkdir(parents=True, exist_ok=True)
-    for seed in SEEDS:
-        train(common_folder(routers, seed), seed, n_steps=n_steps, common_share=COMMON_SHARE)
+    for seed in SEEDS[1:]:
+        train(router_folder(routers, seed), seed, n_steps=n_steps)
     n_tasks = 1 if options.quick else options.tasks
     jobs = [(f"validation-{name}", index) for name in CLEAN for index in range(n_tasks)]
     jobs += [(f"validation-{name}", index) for name in OUTSIDE for index in range(max(1, n_tasks // 2))]
