@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 TORCH := torch==2.13.0
 
-.PHONY: demo test test-slow check lint types format suite sources router sources-study mixing-study words sources-words router-words clean bench-%
+.PHONY: demo test test-slow check lint types format suite sources router sources-study sources-planted mixing-study words sources-words router-words clean bench-%
 
 demo: .venv/user
 	$(BIN)/smatter demo
@@ -52,6 +52,10 @@ mixing-study: .venv/user
 # Networks that do not ship, to judge those that do.
 sources-study: .venv/user
 	$(BIN)/python tools/sources/study.py --work .build/sources -o .build/signs-study
+
+# Sources that mislead, to judge who is misled; they do not ship.
+sources-planted: .venv/user
+	$(BIN)/python tools/sources/planted.py --work .build/planted -o .build/signs-planted
 
 # The texts of Words, from the registries' packages, and its lists of tasks; they do not ship.
 words: .venv/user
