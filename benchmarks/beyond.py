@@ -42,32 +42,47 @@ PASSES = {
 }  # fmt: skip
 """At most; sources of hardly any weight are left out of some."""
 
+SOLVE_EVERY = 5
+"""One task in so many is solved: the solver takes as long as all the others together."""
+
 HINDSIGHT = ("best source in hindsight", "best source in hindsight, cross-fitted")
 
 Found = Mapping[str, Sequence[Scores]]
 
 
+def scored(found: Found, lists: Sequence[str], *labels: str) -> list[Scores]:
+    """Tasks of some lists on which all of these models were asked."""
+
+    def has(scores: Scores, label: str) -> bool:
+        return label in scores or f"{label} seed 0" in scores
+
+    return [each for name in lists for each in found[name] if all(has(each, label) for label in labels)]
+
+
 def difference(found: Found, lists: Sequence[str], ours: str, theirs: str) -> Interval:
-    """Ours less theirs in points, over tasks of some lists."""
-    everything = [each for name in lists for each in found[name]]
-    values = [over_seeds(each, ours) - over_seeds(each, theirs) for each in everything]
-    return clustered_interval(values, [each["domain"] for each in everything])
+    """Ours less theirs in points, over tasks of some lists that have both."""
+    both = scored(found, lists, ours, theirs)
+    values = [over_seeds(each, ours) - over_seeds(each, theirs) for each in both]
+    return clustered_interval(values, [each["domain"] for each in both])
+
+
+def mean(found: Found, lists: Sequence[str], label: str) -> float:
+    """Of a model on the tasks of some lists that have it."""
+    some = [over_seeds(each, label) for each in scored(found, lists, label)]
+    return sum(some) / len(some)
 
 
 def model_rows(found: Found) -> Rows:
     """Every model: passes, accuracy by kind of task, gains."""
     rows: Rows = []
     for label, passes in PASSES.items():
-        row = {"model": label, "passes": passes}
-        for kind in KINDS:
-            some = [over_seeds(each, label) for name in CLEAN if name.startswith(kind) for each in found[name]]
-            row[kind] = sum(some) / len(some)
+        row = {"model": label, "passes": passes, "tasks": len(scored(found, CLEAN, label))}
+        row |= {kind: mean(found, [name for name in CLEAN if name.startswith(kind)], label) for kind in KINDS}
         for peer, short in (("before", "before"), ("router", "router"), ("uniform predictions", "uniform")):
             gain = difference(found, CLEAN, label, peer)
             row |= {f"over_{short}": gain.mean, f"over_{short}_low": gain.low, f"over_{short}_high": gain.high}
         for key, prefix in (("nll", "nll "), ("nll_temperature_1", "nll, temperature 1, "), ("sure", "sure ")):
-            values = [over_seeds(each, f"{prefix}{label}") for name in CLEAN for each in found[name]]
-            row[key] = sum(values) / len(values)
+            row[key] = mean(found, CLEAN, f"{prefix}{label}")
         rows.append(row)
     return sorted(rows, key=lambda row: (row["passes"], -row["over_router"]))
 
@@ -140,7 +155,7 @@ def main() -> None:
     n_tasks = 1 if options.quick else options.tasks
     jobs = [(f"{options.stage}-{name}", index) for name in CLEAN for index in range(n_tasks)]
     found: dict[str, list[Scores]] = {}
-    for (name, _), scores in shared_out("tasks", partial(score, routers), jobs, keep=True):
+    for (name, _), scores in shared_out("tasks", partial(score, routers, SOLVE_EVERY), jobs, keep=True):
         found.setdefault(name.removeprefix(f"{options.stage}-"), []).append(scores)
     figures: dict[str, float] = {"tasks": len(jobs)}
     for name, ours in (

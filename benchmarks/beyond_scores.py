@@ -265,8 +265,8 @@ def hindsight(look: Look, index: int) -> Scores:
     }
 
 
-def score(routers: Path, name: str, index: int) -> Scores:
-    """All figures of one task."""
+def score(routers: Path, solve_every: int, name: str, index: int) -> Scores:
+    """All figures of one task; the solver's for one in so many."""
     episode = tasks(name).episode(index)
     look = Look(live(LIBRARY), episode)
     scores: Scores = {"domain": int(episode.query.domains.min())}
@@ -276,7 +276,7 @@ def score(routers: Path, name: str, index: int) -> Scores:
     scores |= old.figures_of("before", known)
     names = old.network.library.names
     scores |= old.figures_of("before, uniform predictions", old.plain(dict.fromkeys(names, 1 / len(names))))
-    for label, voices in peers(look, index).items():
+    for label, voices in peers(look, index, solved=index % solve_every == 0).items():
         scores |= look.figures_of(label, voices)
         if label in TRANSDUCED:
             scores |= transduced(look, label, voices, index)

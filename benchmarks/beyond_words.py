@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from beyond import CLEAN, put, transduction_rows
-from beyond_scores import SEEDS, over_seeds
+from beyond import CLEAN, SOLVE_EVERY, difference, mean, put, scored, transduction_rows
+from beyond_scores import SEEDS
 from beyond_words_scores import score
 from common import Rows, machine, show, write_result
 from signs_tasks import KINDS, PACKAGES, Scores, shared_out
 from words_tasks import ROUTER
 
-from smatter.scores.intervals import Interval, clustered_interval
+from smatter.scores.intervals import Interval
 
 NAME = "beyond_words"
 TWO = ["id-two", "ood-two"]
@@ -44,37 +44,12 @@ FIGURES = {
     "words_evidence": "evidence", "words_predictions": "router predictions",
     "words_evidence_predictions": "evidence predictions", "words_uniform_predictions": "uniform predictions",
 }  # fmt: skip
-SOLVE_EVERY = 5
-"""One task in so many is solved: the solver takes as long as all the others together."""
-
 Found = Mapping[str, Sequence[Scores]]
 
 
 def router_folder(seed: int) -> Path:
     """Where the router of a seed is."""
     return ROUTER.with_name(f"{ROUTER.name}-{seed}") if seed else ROUTER
-
-
-def scored(found: Found, lists: Sequence[str], *labels: str) -> list[Scores]:
-    """Tasks of some lists on which all of these models were asked."""
-
-    def has(scores: Scores, label: str) -> bool:
-        return label in scores or f"{label} seed 0" in scores
-
-    return [each for name in lists for each in found[name] if all(has(each, label) for label in labels)]
-
-
-def difference(found: Found, lists: Sequence[str], ours: str, theirs: str) -> Interval:
-    """Ours less theirs in points, over tasks of some lists that have both."""
-    both = scored(found, lists, ours, theirs)
-    values = [over_seeds(each, ours) - over_seeds(each, theirs) for each in both]
-    return clustered_interval(values, [each["domain"] for each in both])
-
-
-def mean(found: Found, lists: Sequence[str], label: str) -> float:
-    """Of a model on the tasks of some lists that have it."""
-    some = [over_seeds(each, label) for each in scored(found, lists, label)]
-    return sum(some) / len(some)
 
 
 def model_rows(found: Found) -> Rows:
