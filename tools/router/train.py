@@ -1,8 +1,7 @@
-"""Train the router of Signs: python tools/router/train.py -o ROUTER [--seed N] [--without RENDERING | --common].
+"""Train the router of Signs: python tools/router/train.py -o ROUTER [--seed N] [--without RENDERING].
 
-Its experts learn the renderings that no source has seen; one can be left out, to see what they are worth on it. With
---common a fifth of their shared change is open for every task, which the one that ships does without. Goes on where it
-was stopped.
+Its experts learn the renderings that no source has seen; one can be left out, to see what they are worth on it. A fifth
+of their shared change is open for every task (benchmarks/common_study.py says why). Goes on where it was stopped.
 """
 
 import argparse
@@ -28,13 +27,13 @@ N_STEPS = 1300
 COMMON_SHARE = 0.2
 
 
-def settings(seed: int = 0, n_steps: int = N_STEPS, common_share: float = 0.0) -> MetaSettings:
+def settings(seed: int = 0, n_steps: int = N_STEPS) -> MetaSettings:
     """How the shipped router is trained: an expert for each rendering, none with room for everything."""
-    made_of = RouterSettings(n_experts=len(RENDERINGS), common_share=common_share)
+    made_of = RouterSettings(n_experts=len(RENDERINGS), common_share=COMMON_SHARE)
     return MetaSettings(made_of, n_steps=n_steps, delta_rate=1.5e-3, expert_share=0.1, seed=seed)
 
 
-def train(output: Path, seed: int = 0, without: str = "", n_steps: int = N_STEPS, common_share: float = 0.0) -> None:
+def train(output: Path, seed: int = 0, without: str = "", n_steps: int = N_STEPS) -> None:
     """Train a router, or go on; nothing to do where it is there.
 
     Args:
@@ -42,13 +41,12 @@ def train(output: Path, seed: int = 0, without: str = "", n_steps: int = N_STEPS
         seed: of everything.
         without: a rendering that it never sees.
         n_steps: of the training.
-        common_share: share of the shared change that is open for every task.
     """
     if output.exists():
         return
     torch.set_num_threads(1)
     quiet_transformers()
-    how, begin = settings(seed, n_steps, common_share), time.perf_counter()
+    how, begin = settings(seed, n_steps), time.perf_counter()
     variants = [rendering for name, rendering in RENDERINGS.items() if name != without]
     work = output.with_name(f"{output.name}.work")
     with progress_bar("training", how.n_steps, "steps") as progress:
@@ -65,10 +63,8 @@ def main() -> None:
     parser.add_argument("-o", "--out", type=Path, required=True, help="folder of the router")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--without", choices=list(RENDERINGS), default="", help="leave out this rendering")
-    parser.add_argument("--common", action="store_true", help="open a fifth of the shared change for every task")
     options = parser.parse_args()
-    common_share = COMMON_SHARE if options.common else 0.0
-    train(options.out, options.seed, options.without, common_share=common_share)
+    train(options.out, options.seed, options.without)
 
 
 if __name__ == "__main__":
