@@ -40,7 +40,7 @@ from bayes_rules import (
     uniform_predictions,
     untrained,
 )
-from bayes_tables import CLEAN, CORRUPT, OUTSIDE, TRAINING, jobs_of, make, read, tables, today
+from bayes_tables import CLEAN, CORRUPT, OUTSIDE, REFERENCES, TRAINING, jobs_of, make, read, references, tables
 from bayes_uncertainty import (
     FREE,
     LEARNT,
@@ -167,12 +167,12 @@ class Compared:
 
     def __init__(self, found: Sequence[Found], then: Sequence[Scores], jobs: Sequence[tuple[str, int]]) -> None:
         self.found, self.jobs, self.draws = found, jobs, [draw_of(*job) for job in jobs]
-        self.today = {key: np.array([each[key] for each in then]) for key in ("error", "loss", "base")}
+        self.references = {key: np.array([each[key] for each in then]) for key in then[0]}
 
     def mean(self, rule: str, what: str = "error") -> np.ndarray:
-        """Of a rule over seeds; of today, which has one; (n_tasks,)."""
-        if rule == "today":
-            return self.today[what]
+        """Of a rule over seeds, or of a reference, which has none; (n_tasks,)."""
+        if rule in REFERENCES:
+            return self.references[f"{rule} {what}"]
         values = [(errors_of if what == "error" else losses_of)(each, rule) for each in self.found]
         return np.mean([each[: len(self.jobs)] for each in values], axis=0)
 
@@ -196,7 +196,7 @@ class Compared:
         """All of a rule."""
         errors, losses = self.mean(rule), self.mean(rule, "loss")
         row: dict[str, object] = {"rule": rule}
-        if rule != "today":
+        if rule not in REFERENCES:
             row["networks"] = float(np.mean([each.networks for found in self.found for each in found[rule]]))
         row |= {"error": errors.mean(), "loss": losses.mean()}
         for peer in ("today", "point", "members 4"):
@@ -207,13 +207,12 @@ class Compared:
         row |= {f"quantile {level}": quantile_of(errors, level) for level in (0.9, 0.95)}
         groups = [name.partition("-")[2] for name, _ in self.jobs]
         row["worst list"] = worst_group_mean(errors, groups).mean
-        row["harm"] = float((errors > self.today_base + HARM).mean())
+        row["harm"] = self.harm(rule)
         return row
 
-    @property
-    def today_base(self) -> np.ndarray:
-        """Errors of the base, which is the same in both libraries."""
-        return self.today["base"]
+    def harm(self, rule: str) -> float:
+        """Share of the tasks on which a rule is clearly worse than the base."""
+        return float((self.mean(rule) > self.mean("plain base") + HARM).mean())
 
 
 def group_rows(compared: Compared, rules: Sequence[str]) -> Rows:
@@ -389,7 +388,7 @@ def main() -> None:
     wanted = [(seed, *job) for seed in seeds for job in training + (validation if not seed else []) + test]
     for _ in shared_out("tables", partial(make, routers), wanted, keep=True):
         pass
-    then = [scores for _, scores in shared_out("today", today, test, keep=True)]
+    then = [scores for _, scores in shared_out("references", references, test, keep=True)]
     if options.only:
         return
     figures: dict[str, float] = {"tasks": len(test)}
@@ -412,7 +411,7 @@ def main() -> None:
     ours = best(rule for rule in SEVERAL if rule.startswith(("half 4", "top 4", "drawn 4")) and "queries" not in rule)
     asks = best(rule for rule in SEVERAL if rule.startswith(("half 4", "top 4")) and "queries" in rule)
     compared = Compared(outcomes, then, test)
-    rows = [compared.row(rule) for rule in ("today", *RULES)]
+    rows = [compared.row(rule) for rule in (*REFERENCES, *RULES)]
     show("rules", rows)
     hindsight, gain = hindsight_figures(cases, outcomes[0], compared.draws)
     figures |= {"hindsight_naive": hindsight["naive"]}
@@ -425,11 +424,11 @@ def main() -> None:
     put(figures, "k4_gain_over_members", compared.gain(ours, "members 4"))
     put(figures, "k4_queries_gain_over_members", compared.gain(asks, "members 4"))
     put(figures, "k4_gain_over_random", compared.gain(ours, "random members 4"))
-    put(figures, "k4_gain_over_uniform_predictions", compared.gain(ours, "uniform predictions"))
+    put(figures, "k4_gain_over_plain_average_of_predictions", compared.gain(ours, "plain average of predictions"))
     put(figures, "k4_nll_cvar10_reduction", compared.tail(ours, "today", "loss"))
     put(figures, "k4_cvar10_reduction", compared.tail(ours, "today", "error"))
     for name, rule in (("harm_rate", ours), ("harm_rate_members", "members 4"), ("harm_rate_today", "today")):
-        figures[name] = float((compared.mean(rule) > compared.today_base + HARM).mean())
+        figures[name] = compared.harm(rule)
     resident = resident_rows(taught, cases, compared.draws)
     figures["catalogue_price"] = next(row["price"] for row in resident if row["networks"] == 8)
     train_study = study_of(taught, outcomes_of(taught), training, {})
@@ -439,9 +438,7 @@ def main() -> None:
     known = study_of(judged, chosen_on, validation, learnt)
     study = study_of(cases, outcomes[0], test, learnt)
     tables_found = uncertainty(figures, known, study, ours)
-    groups = group_rows(
-        compared, ("today", "base", "equal weights", "uniform predictions", "point", one, "members 4", ours)
-    )
+    groups = group_rows(compared, (*REFERENCES[:4], "point", one, "members 4", ours))
     choices = [{"for": "one pass", "rule": one}, {"for": "four passes", "rule": ours}, {"for": "queries", "rule": asks}]
     choices += [{"for": f"validation, {rule}", "error": float(errors_of(chosen_on, rule).mean())} for rule in RULES]
     result = {

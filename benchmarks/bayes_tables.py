@@ -24,6 +24,8 @@ from corruptions import CORRUPTIONS, corrupted
 from renderings import RENDERINGS, WEAR
 
 from smatter.library.library import Library
+from smatter.methods.average import average
+from smatter.methods.evidence import EvidenceSettings, evidence
 from smatter.methods.router import RoutedSettings, router
 from smatter.route.catalogue import Catalogue
 from smatter.route.store import TrainedRouter
@@ -139,14 +141,36 @@ def read(routers: Path, seed: int, name: str, index: int) -> TaskTable:
     return tables(routers, seed)(task_list(name), index)
 
 
-def today(name: str, index: int) -> Scores:
-    """What the first library and router make of a task, on the same queries: error and loss, and those of its base."""
+def references(name: str, index: int) -> Scores:
+    """What needs no table, on the same queries: the first library and router, and what one would do without a router.
+
+    Routings of a table have the common part of the shared change open; these have not.
+    """
     episode = task_list(name).episode(index)
     look, asked = Look(live(before.LIBRARY), episode), trained(before.ROUTER)
     asked.check_fits(look.network)
-    routed = look.voices(router(look.network, look.task, RoutedSettings(router=asked)))
-    found = look.figures_of("today", routed) | look.figures_of("base", look.plain({"base": 1.0}))
-    return {"error": 100 - found["today"], "loss": found["nll today"], "base": 100 - found["base"]}
+    found = look.figures_of("today", look.voices(router(look.network, look.task, RoutedSettings(router=asked))))
+    plain = Look(live(LIBRARY), episode)
+    names = plain.network.library.names
+    voices = {
+        "plain base": plain.plain({plain.network.library.manifest.base: 1.0}),
+        "plain average of predictions": plain.plain(dict.fromkeys(names, 1 / len(names))),
+        "plain average of weights": plain.voices(average(plain.network, plain.task)),
+        "evidence": plain.voices(evidence(plain.network, plain.task)),
+        "evidence predictions": plain.voices(evidence(plain.network, plain.task, EvidenceSettings(mix="predictions"))),
+    }
+    for label, each in voices.items():
+        found |= plain.figures_of(label, each)
+    labels = ("today", *voices)
+    return {f"{label} error": 100 - found[label] for label in labels} | {
+        f"{label} loss": found[f"nll {label}"] for label in labels
+    }
+
+
+REFERENCES = (
+    "today", "plain base", "plain average of predictions", "plain average of weights", "evidence",
+    "evidence predictions",
+)  # fmt: skip
 
 
 def jobs_of(stage: str, counts: Sequence[tuple[Sequence[str], int]]) -> list[tuple[str, int]]:
