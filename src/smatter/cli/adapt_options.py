@@ -1,0 +1,140 @@
+"""Options of `smatter adapt` and `smatter solve`, by what they are about."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from smatter.cli.output import Json
+from smatter.settings import MAX_STEPS
+
+Folder = Annotated[Path, typer.Argument(metavar="LIB", help="The library's folder.", show_default=False)]
+EXAMPLES = "Labelled examples: a folder of class folders with images, or a .csv or .jsonl file of text and label."
+Support = Annotated[Path, typer.Argument(metavar="SUPPORT", help=EXAMPLES, show_default=False)]
+MaybeSupport = Annotated[Path | None, typer.Argument(metavar="SUPPORT", help=EXAMPLES, show_default=False)]
+Output = Annotated[
+    Path | None, typer.Option("-o", "--output", metavar="RECIPE", help="The recipe file; without it none is written.")
+]
+Way = Annotated[
+    str | None,
+    typer.Option(
+        "--method",
+        metavar="NAME",
+        help="How to adapt: a name that `smatter methods` lists. By default router with --router, else evidence.",
+        show_default=False,
+    ),
+]
+Router = Annotated[Path | None, typer.Option(metavar="ROUTER", help="A router that `smatter train` wrote.")]
+Told = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="NAME=VALUE", help="A setting of the method: `smatter methods` lists them. Repeatable."
+    ),
+]
+Temperature = Annotated[
+    float | None,
+    typer.Option(
+        help="Standard errors by which a source may be worse before its weight falls by e. Default: 1 for up to four "
+        "sources, less for more.",
+        show_default=False,
+    ),
+]
+MaxSources = Annotated[
+    int | None, typer.Option(metavar="K", min=1, help="The most sources with weight: those that explain best.")
+]
+MixOption = Annotated[
+    Literal["weights", "predictions", "both"] | None,
+    typer.Option(
+        "--mix",
+        help="Average the sources' weights [weights], their predictions, or those and the mixed network's.",
+        show_default=False,
+    ),
+]
+PassesOption = Annotated[
+    str | None,
+    typer.Option("--passes", metavar="K", help="With --mix: the most networks that an input passes through."),
+]
+BranchOption = Annotated[
+    str | None,
+    typer.Option("--branch", metavar="MODULE", help="With --mix: share the mixed weights, and a pass, up to here."),
+]
+Head = Annotated[
+    Literal["prototype", "ridge", "logistic", "linear"] | None,
+    typer.Option(
+        "--head", help="How classes are told apart [prototype]; linear is the checkpoints' own.", show_default=False
+    ),
+]
+Refit = Annotated[
+    Path | None,
+    typer.Option("--refit", metavar="RECIPE", help="Fit a task again, as this recipe was, on the sources of today."),
+]
+Renormalise = Annotated[
+    bool, typer.Option("--renormalise", help="With --refit and no SUPPORT: share out the weight of lost sources.")
+]
+SelfContained = Annotated[
+    bool, typer.Option("--self-contained", help="Expand experts in the recipe: larger, and it needs no router.")
+]
+Queries = Annotated[
+    Path | None,
+    typer.Option(
+        "--queries", metavar="INPUTS", help="Inputs without labels, to be named later: prototypes learn from them."
+    ),
+]
+CacheFolder = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="Keep the result there, and find it again for the same task.")
+]
+Diagnosed = Annotated[bool, typer.Option("--diagnostics", help="Say what the model is made of.")]
+Page = Annotated[
+    Path | None, typer.Option("--report", metavar="PAGE", help="Write an HTML page on the model, with pictures.")
+]
+Replace = Annotated[bool, typer.Option("--replace", help="Overwrite an existing recipe or page.")]
+PerModule = Annotated[bool, typer.Option("--per-module", help="Weights for each module apart.")]
+NElements = Annotated[
+    int | None, typer.Option(metavar="K", min=1, help="Add a residual that corrects this many parameters.")
+]
+NModules = Annotated[
+    int | None, typer.Option(metavar="K", min=1, help="Add a residual that corrects this many modules.")
+]
+NSteps = Annotated[
+    int, typer.Option(metavar="N", min=0, max=MAX_STEPS, help="Steps, for the weights as well as for a residual.")
+]
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """How a task is fitted: by which method, asking whom, with which head."""
+
+    method: Way = None
+    router: Router = None
+    told: Told = None
+    mix: MixOption = None
+    passes: PassesOption = None
+    branch: BranchOption = None
+    head: Head = None
+    queries: Queries = None
+    cache: CacheFolder = None
+
+    @property
+    def by_name(self) -> dict[str, str | None]:
+        """Settings of the method that have an option of their own."""
+        return {"mix": self.mix, "passes": self.passes, "branch": self.branch}
+
+
+@dataclass(frozen=True)
+class Before:
+    """A task that was fitted before."""
+
+    refit: Refit = None
+    renormalise: Renormalise = False
+
+
+@dataclass(frozen=True)
+class Results:
+    """What is written, and what is told."""
+
+    output: Output = None
+    report: Page = None
+    replace: Replace = False
+    diagnostics: Diagnosed = False
+    as_json: Json = False

@@ -1,0 +1,78 @@
+"""What `smatter adapt` and `smatter solve` print of a task's model."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from smatter.cli.output import human_size, print_table, say, shell
+from smatter.cli.refit import tell_loss
+
+if TYPE_CHECKING:
+    from smatter.library.diagnostics import Diagnostics
+
+
+def tell_model(data: dict[str, Any], folder: Path, found: "Diagnostics | None") -> None:
+    """All of it, for people."""
+    weights, losses, best = data["weights"], data["losses"], data["best_single_source"]
+    order = sorted(weights, key=lambda name: (-weights[name], losses.get(name) or 0.0))
+    weight = "mean weight" if "weights_per_module" in data else "weight"
+    columns, rows = ["source", weight], [[name, f"{weights[name]:.4f}"] for name in order]
+    if losses:
+        columns.append("leave-one-out loss")
+        rows = [[*row, "-" if losses[row[0]] is None else f"{losses[row[0]]:.4f}"] for row in rows]
+    print_table(columns, rows)
+    if data["likeness"]:
+        likest = sorted(data["likeness"].items(), key=lambda pair: -pair[1])[:3]
+        say("like " + ", ".join(f"{name} {share:.0%}" for name, share in likest))
+    path = data["steps"]
+    if len(path) > 1:
+        say(f"loss {path[0]:.4f} at the start, {path[-1]:.4f} after {len(path) - 1} steps")
+    elif best and data["loss"] is not None:
+        say(f"loss of the mixture {data['loss']:.4f}, of {best} alone {losses[best]:.4f}")
+    for line in (*data["advice"], *data["notes"]):
+        say(line)
+    if data["queries"]:
+        say(data["queries"]["told"])
+    if data["members"]:
+        size = human_size(data["resident_bytes"])
+        say(
+            f"averages the predictions of {1 + len(data['members'])} networks, weighted as above: "
+            f"{data['query_passes']:.3g} passes of each input, {size} of weights in memory"
+        )
+    if data["corrected_parameters"]:
+        say(f"{data['corrected_parameters']} parameters corrected")
+    if found:
+        _tell_diagnostics(found)
+    if data["held_out_accuracy"] is not None:
+        seen = ", though the fit has: expect less on others" if len(path) > 1 or "weights_per_module" in data else ""
+        share = f"{data['held_out_accuracy']:.0%}"
+        say(f"the {data['head']} head recognises {share} of examples that it has not seen{seen}")
+    if "refit" in data:
+        tell_loss(data["refit"])
+    _tell_places(data, folder)
+
+
+def _tell_places(data: dict[str, Any], folder: Path) -> None:
+    """What was written, and what to do with it."""
+    if data["report"]:
+        say(f"wrote {data['report']}; open it in a browser")
+    if data["output"]:
+        size = human_size(Path(data["output"]).stat().st_size)
+        recipe, place = shell(data["output"]), shell(folder)
+        needs = f" --router {shell(data['router'])}" if data["needs_router"] else ""
+        say(f"wrote {data['output']} ({size}); to use it:")
+        if needs:
+            say(f"  smatter library experts {place} {shell(data['router'])}   # once; --router is then not needed")
+        if not data["is_private"]:
+            say(f"  smatter predict {recipe} INPUTS --library {place}{needs}")
+        if not data["members"]:
+            say(f"  smatter compose {place} --recipe {recipe}{needs} -o OUT")
+    else:
+        say("no recipe was written; give -o RECIPE to keep this")
+
+
+def _tell_diagnostics(found: "Diagnostics") -> None:
+    say(f"{found.effective_sources:.1f} sources in effect; in parameters the mixture is nearest to {found.nearest}")
+    if found.unsteadiness is not None:
+        say(f"with other examples {found.unsteadiness:.0%} of the weight would move")
+    for module, share in found.corrected.items():
+        say(f"  {module}: {share:.1%} corrected")
