@@ -114,6 +114,8 @@ def add_noise_sources(library: Library, folder: Path, n_sources: int, scale: flo
         place.mkdir()
         noisy = {
             name: tensor + scale * tensor.std(correction=0) * torch.randn(tensor.shape, generator=generator)
+            if tensor.is_floating_point()
+            else tensor
             for name, tensor in tensors.items()
         }
         save_file(noisy, place / "model.safetensors", metadata={"format": "pt"})
