@@ -166,14 +166,6 @@ def irrelevant_library(ground: str) -> Path:
     return folder
 
 
-class Texts(Remembering):
-    """A network that passes no text twice at the same weights, for features too."""
-
-    def features(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-        """Features of all rows, (n, d)."""
-        return self.read(_FEATURES, inputs)
-
-
 class _Features:
     """Reads features, as tasks of classes do."""
 
@@ -223,7 +215,7 @@ def whole(ground: str) -> LiveMixture:
     """One network for each process, of everything."""
     torch.set_num_threads(1)
     library = open_library(irrelevant_library(ground))
-    return Texts(library) if ground == "words" else Pictures(library)
+    return Remembering(library) if ground == "words" else Pictures(library)
 
 
 @cache
