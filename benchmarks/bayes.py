@@ -1,10 +1,10 @@
 """A posterior over routings that earns its passes: decision rules, tails, uncertainty and abstention, all on tables.
 
-    python benchmarks/bayes.py [--tasks N] [--quick]
+    python benchmarks/bayes.py [--stage validation|test] [--tasks N] [--quick]
 
 Every network that any rule may run is run once for each task, and what it says is kept (.build/routings); the rest is
 arithmetic. Posteriors learn on tasks of the router's classes, choices are made on validation tasks, figures are of the
-test lists. *Today* is the first library and router (benchmarks/before.py), *members* what `adapt --mix both` takes at
+test lists, or of further validation tasks. *Today* is the first library and router (benchmarks/before.py), *members* what `adapt --mix both` takes at
 the same passes. Intervals are over draws; rules of three routers with three posteriors are averaged. Hindsight is
 cross-fitted, the naive one beside it. Needs routers of two more seeds (.build/routers), which benchmarks/beyond.py
 trains.
@@ -84,6 +84,9 @@ SWEPT = {
     "members": [PosteriorTraining(target="average", members=k) for k in (1, 3, 7)],
 }
 UNTRAINED = ("evidence 1", "evidence 3", "bootstrap")
+CHOSEN_ON = 6
+"""Validation tasks of a list, at most, on which rules are chosen; those after them may be judged."""
+
 HARM = 5.0
 """Points below the base that count as harm."""
 
@@ -369,7 +372,8 @@ def _means(case: Case) -> list[float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tasks", type=int, default=25, help="test tasks of each clean list; fewer of others")
+    parser.add_argument("--stage", choices=("validation", "test"), default="test", help="whose tasks are judged")
+    parser.add_argument("--tasks", type=int, default=25, help="judged tasks of each clean list; fewer of others")
     parser.add_argument("--seeds", type=int, default=len(SEEDS), help="routers")
     parser.add_argument("--quick", action="store_true", help="one task of some lists")
     parser.add_argument("--only", choices=("tables",), help="make tables and stop")
@@ -383,8 +387,9 @@ def main() -> None:
         (2, few(CORRUPT)) if options.quick else (options.tasks, [name for name in CORRUPT if "missing" not in name])
     )
     training = jobs_of("router", [(few(TRAINING), 6)])
-    validation = jobs_of("validation", [(few(CLEAN), 6), (few(OUTSIDE), 6), (corrupt, 2)])
-    test = jobs_of("test", [(few(CLEAN), n), (few(OUTSIDE), max(1, 4 * n // 5)), (corrupt, max(1, 2 * n // 5))])
+    validation = jobs_of("validation", [(few(CLEAN), CHOSEN_ON), (few(OUTSIDE), CHOSEN_ON), (corrupt, 2)])
+    counts = [(few(CLEAN), n), (few(OUTSIDE), max(1, 4 * n // 5)), (corrupt, max(1, 2 * n // 5))]
+    test = jobs_of(options.stage, counts, 0 if options.stage == "test" else CHOSEN_ON)
     wanted = [(seed, *job) for seed in seeds for job in training + (validation if not seed else []) + test]
     for _ in shared_out("tables", partial(make, routers), wanted, keep=True):
         pass
@@ -447,7 +452,8 @@ def main() -> None:
     }  # fmt: skip
     for title in ("groups", "resident", "swept", "scores", "fallbacks"):
         show(title, result[title])
-    write_result(NAME, figures, result, machine(PACKAGES, 1), time.perf_counter() - begin, options.quick)
+    name = NAME if options.stage == "test" else f"{NAME}_validation"
+    write_result(name, figures, result, machine(PACKAGES, 1), time.perf_counter() - begin, options.quick)
 
 
 if __name__ == "__main__":

@@ -173,6 +173,6 @@ REFERENCES = (
 )  # fmt: skip
 
 
-def jobs_of(stage: str, counts: Sequence[tuple[Sequence[str], int]]) -> list[tuple[str, int]]:
-    """Names and numbers of tasks: so many of each list of each group."""
-    return [(f"{stage}-{name}", index) for lists, count in counts for name in lists for index in range(count)]
+def jobs_of(stage: str, counts: Sequence[tuple[Sequence[str], int]], start: int = 0) -> list[tuple[str, int]]:
+    """Names and numbers of tasks: so many of each list of each group, after the first `start`."""
+    return [(f"{stage}-{name}", start + index) for lists, count in counts for name in lists for index in range(count)]
