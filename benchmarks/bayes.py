@@ -4,10 +4,10 @@
 
 Every network that any rule may run is run once for each task, and what it says is kept (.build/routings); the rest is
 arithmetic. Posteriors learn on tasks of the router's classes, choices are made on validation tasks, figures are of the
-test lists, or of further validation tasks. *Today* is the first library and router (benchmarks/before.py), *members* what `adapt --mix both` takes at
-the same passes. Intervals are over draws; rules of three routers with three posteriors are averaged. Hindsight is
-cross-fitted, the naive one beside it. Needs routers of two more seeds (.build/routers), which benchmarks/beyond.py
-trains.
+test lists, or of further validation tasks. *Today* is the first library and router (benchmarks/before.py), *members*
+what `adapt --mix both` takes at the same passes. Intervals are over draws; rules of three routers with three posteriors
+are averaged. Hindsight is cross-fitted, the naive one beside it. Needs routers of two more seeds (.build/routers),
+which benchmarks/beyond.py trains.
 """
 
 from __future__ import annotations

@@ -286,13 +286,13 @@ def _rounded(value: Any) -> Any:
 
 
 def show(title: str, rows: Rows) -> None:
-    """Print rows with the same keys as a table; bounds stand beside their median."""
-    keys = [key for key in rows[0] if not key.endswith(("_low", "_high"))]
+    """Print rows as a table; bounds stand beside their median, and what a row has not is left empty."""
+    keys = [key for key in dict.fromkeys(key for row in rows for key in row) if not key.endswith(("_low", "_high"))]
     table = Table(title=title, title_justify="left")
     for key in keys:
-        table.add_column(key.replace("_", " "), justify="left" if isinstance(rows[0][key], str) else "right")
+        table.add_column(key.replace("_", " "), justify="left" if isinstance(rows[0].get(key), str) else "right")
     for row in rows:
-        table.add_row(*(_cell(row[key], row.get(f"{key}_low"), row.get(f"{key}_high")) for key in keys))
+        table.add_row(*(_cell(row.get(key, ""), row.get(f"{key}_low"), row.get(f"{key}_high")) for key in keys))
     Console(width=None if sys.stdout.isatty() else 150).print(table)
 
 

@@ -40,8 +40,8 @@ METHODS = ("evidence", "router", "unseen")
 Found = Mapping[tuple[str, Form], Sequence[Scores]]
 
 
-def ratio(tasks: Sequence[Scores], variant: str, label: str) -> Interval:
-    """Share of the specialist's gain over the plain average that a model has.
+def ratio(tasks: Sequence[Scores], variant: str, label: str) -> Interval | None:
+    """Share of the specialist's gain over the plain average that a model has; none where the specialist gains nothing.
 
     The interval is that of the mean of (ours - ratio x theirs), over the mean of theirs: linear in small errors.
     """
@@ -49,8 +49,10 @@ def ratio(tasks: Sequence[Scores], variant: str, label: str) -> Interval:
     ours = [each[f"{variant} {label}"] - each[peer] for each in tasks]
     theirs = [each[f"{variant} specialist"] - each[peer] for each in tasks]
     whole = sum(theirs) / len(theirs)
-    share = sum(ours) / sum(theirs) if whole else float("nan")
-    rest = [(mine - share * other) / abs(whole) for mine, other in zip(ours, theirs, strict=True)]
+    if whole <= 0:
+        return None
+    share = sum(ours) / sum(theirs)
+    rest = [(mine - share * other) / whole for mine, other in zip(ours, theirs, strict=True)]
     around = clustered_interval(rest, [each["domain"] for each in tasks])
     return Interval(share, share + around.low, share + around.high)
 
@@ -105,8 +107,8 @@ def row_of(tasks: Sequence[Scores], variant: str, label: str) -> dict[str, float
     row: dict[str, float] = {"tasks": len(tasks)}
     for short, each in (("accuracy", label), ("uniform", peer), ("specialist", "specialist")):
         row[short] = sum(task[f"{variant} {each}"] for task in tasks) / len(tasks)
-    part = ratio(tasks, variant, label)
-    row |= {"found": part.mean, "found_low": part.low, "found_high": part.high}
+    if part := ratio(tasks, variant, label):
+        row |= {"found": part.mean, "found_low": part.low, "found_high": part.high}
     for short, other in (("over_uniform", peer), ("over_best_by_support", "best by support")):
         gain = difference(tasks, f"{variant} {label}", f"{variant} {other}")
         row |= {short: gain.mean, f"{short}_low": gain.low, f"{short}_high": gain.high}
@@ -142,10 +144,12 @@ def figures_of(found: Found) -> dict[str, float]:
                 tasks = joined(found, ground, SETS[what], label)
                 if len(tasks) < 2:
                     continue
-                part = ratio(tasks, variant, label)
-                put(figures, f"{name}_{label.replace(' ', '_')}{end}", part)
-                if label == DEFAULTS[ground]:
-                    put(figures, f"{name}{end}", part)
+                told = [label.replace(" ", "_")] + [""] * (label == DEFAULTS[ground])
+                gain = difference(tasks, f"{variant} specialist", f"{variant} uniform {label.split()[-1]}")
+                for key in (f"_{each}" if each else "" for each in told):
+                    put(figures, f"gain_of_{name}{key}{end}", gain)
+                    if part := ratio(tasks, variant, label):
+                        put(figures, f"{name}{key}{end}", part)
         for ground, default in DEFAULTS.items():
             tasks = joined(found, ground, lambda form: form.n_shot == 1)
             peers = {"best_by_support": "best by support", "uniform": "uniform weights"}
