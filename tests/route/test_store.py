@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from smatter.live.episodes import prepared_support
 from smatter.live.mixture import LiveMixture
 from smatter.live.task import leave_one_out
 from smatter.route.encode import encode
+from smatter.route.evidence import default_temperature, difference_error
 from smatter.route.probe import draw_probe
 from smatter.route.store import TABLE, WEIGHTS, TrainedRouter, read_router, write_router
 from smatter.settings.training import MetaSettings, RouterSettings, Tying
@@ -66,6 +68,30 @@ def test_a_source_that_came_later_is_described_by_the_probe_set(tiny_library: Li
     later = TrainedRouter(**{**vars(trained), "descriptors": fewer}).describe(live, names, told.append)
     torch.testing.assert_close(later, known)
     assert told == [1]
+
+
+def test_evidence_stands_beside_a_router_that_does_not_know_every_source(
+    tiny_library: Library, tiny_suite: Suite
+) -> None:
+    trained = made(tiny_library, tiny_suite)
+    live, names = LiveMixture(tiny_library), tiny_library.names
+    episode = Sampler(tiny_suite, SamplerSettings("router", n_way=(3, 3), n_shot=(2, 2), n_query=4)).episode(0)
+    encoded = encode(live, leave_one_out(live, prepared_support(live, episode)), names)
+    assert encoded.losses is not None
+    known = trained.router(encoded.statistics, trained.describe(live, names), encoded.losses).weights
+    torch.testing.assert_close(trained.ask(live, names)(encoded).weights, known.double())
+
+    fewer = {name: digest for name, digest in trained.sources.items() if name != names[-1]}
+    later = TrainedRouter(**{**vars(trained), "sources": fewer})
+    blind = trained.router(encoded.statistics, trained.describe(live, names), None).weights
+    losses = encoded.losses.double()
+    temperature = 2.0 * default_temperature(len(names)) * difference_error(losses)
+    expected = blind.double() * torch.exp(-losses.mean(dim=1) / temperature)
+    weights = later.ask(live, names)(encoded).weights
+    torch.testing.assert_close(weights, expected / expected.sum(dim=1, keepdim=True), rtol=1e-5, atol=1e-7)
+    without = later.ask(live, names)(replace(encoded, losses=None)).weights
+    torch.testing.assert_close(without, blind.double())
+    assert int((later.ask(live, names, 2)(encoded).weights > 0).sum()) == 2
 
 
 def test_damage_and_strangers_are_refused(tiny_library: Library, tiny_suite: Suite, tmp_path: Path) -> None:

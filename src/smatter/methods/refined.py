@@ -81,7 +81,7 @@ def refined(live: LiveMixture, task: Task, settings: RefinedSettings, progress: 
         weigh: Ask | ByEvidence = ByEvidence(names, settings.temperature, settings.max_sources)
         encoded = Encoded(task.objective.classes, None, source_losses(live, task.objective, names, passing))
     else:
-        weigh = Ask(trained, trained.describe(live, names), settings.max_sources, trained.router.keys())
+        weigh = trained.ask(live, names, settings.max_sources)
         encoded = encode(live, task.objective, told, passing)
     routing = weigh(encoded)
     if trained is not None and settings.evidence:

@@ -145,13 +145,16 @@ class ByEvidence:
         )
 
 
-def pooled_weights(losses: Tensor, temperature: float | None = None, prior: Tensor | None = None) -> Tensor:
-    """Weights of the sources' predictions, (n_sources,): in proportion to prior^PRIOR_POWER exp(-loss / T error).
+def pooled_weights(
+    losses: Tensor, temperature: float | None = None, prior: Tensor | None = None, power: float | None = None
+) -> Tensor:
+    """Weights of the sources, (n_sources,), in proportion to prior^power exp(-loss / T error).
 
     Args:
         losses: of each example by each source, (n_sources, n_examples); a source that gives no number has no weight.
-        temperature: T, in standard errors; POOLED_TEMPERATURE by default.
+        temperature: T, in standard errors; POOLED_TEMPERATURE by default, that of predictions.
         prior: weights by a router that was told nothing of the losses, (n_sources,); equal ones by default.
+        power: of the prior; PRIOR_POWER by default, that of predictions.
 
     >>> pooled_weights(torch.tensor([[0.1, 0.2, 0.1], [0.3, 0.3, 0.2]]))
     tensor([0.7914, 0.2086], dtype=torch.float64)
@@ -161,7 +164,7 @@ def pooled_weights(losses: Tensor, temperature: float | None = None, prior: Tens
         raise InvalidSupport("no source gives a finite loss on these examples: check the inputs and the sources")
     logits = -means / ((temperature or POOLED_TEMPERATURE) * difference_error(losses.double()))
     if prior is not None:
-        logits = logits + PRIOR_POWER * prior.double().log()
+        logits = logits + (PRIOR_POWER if power is None else power) * prior.double().log()
     return logits.softmax(dim=0)
 
 

@@ -80,7 +80,7 @@ def route_task(
     sources: Sequence[str] = live.library.names
     passing, opening = part(progress, 0.5), part(progress, 0.5)
     encoded = encode(live, objective, sources if evidence else (), passing)
-    ask = Ask(trained, trained.describe(live, sources), max_sources, trained.router.keys())
+    ask = trained.ask(live, sources, max_sources)
     routing = ask(encoded)
     if evidence:
         routing = open_by_evidence(live, objective, trained, routing, opening)

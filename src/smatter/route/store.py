@@ -31,6 +31,7 @@ from smatter.live.mixture import LiveMixture
 from smatter.records import Progress, TensorSpec, printable, silent
 from smatter.route.descriptor import N_MOMENTS, describe_sources
 from smatter.route.encode import ClassStatistics, Encoded, Routing
+from smatter.route.evidence import default_temperature, pooled_weights
 from smatter.route.experts import used, with_null
 from smatter.route.learnt import LearntPosterior, read_posterior, write_posterior
 from smatter.route.place import POSTERIOR, TABLE, WEIGHTS, check_trained_for, is_router, router_table
@@ -41,6 +42,9 @@ from smatter.tasks.rows import MAX_CHARACTERS
 from smatter.tasks.suite import Inputs
 
 MAX_PROBE = 20_000
+NEWCOMER_TEMPERATURE = 2.0
+"""By how much evidence is softer than without a router where it stands beside one that does not know all sources."""
+
 DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64", torch.uint8: "U8"}
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=MAX_CHARACTERS)]
@@ -144,6 +148,13 @@ class TrainedRouter:
         rows = [known[digests[name]] for name in sources]
         return (torch.stack(rows) - self.descriptors[self.base]).float()
 
+    def ask(self, live: LiveMixture, sources: Sequence[str], max_sources: int | None = None) -> Ask:
+        """Itself with a library's sources, to be asked about tasks; see `describe` and `Ask`."""
+        digests = live.library.manifest.digests
+        knows_all = {digests[name] for name in sources} <= set(self.sources.values())
+        described = self.describe(live, sources)
+        return Ask(self, described, max_sources, keys=self.router.keys(), knows_all=knows_all)
+
 
 @dataclass(frozen=True)
 class Ask:
@@ -151,17 +162,23 @@ class Ask:
 
     A source whose loss or descriptor is not a number gets no weight, and experts of hardly any weight are left out.
 
+    A router has learnt how far to believe losses of the sources that it knows. Where others came later, its weights
+    without losses are multiplied by evidence instead. On validation tasks of Signs whose best source was new to it this
+    gained 1.0 points (0.6 to 1.5), and 1.7 (0.8 to 2.7) with random perturbations among the sources.
+
     Args:
         trained: the router.
         descriptors: of the sources, relative to the base's; see `TrainedRouter.describe`.
         max_sources: the most sources with weight; all by default.
         keys: of the router, if it is asked more than once; see `Router.keys`.
+        knows_all: whether it was trained with all of these sources.
     """
 
     trained: TrainedRouter
     descriptors: Tensor
     max_sources: int | None = None
     keys: Tensor | None = None
+    knows_all: bool = True
 
     def __call__(self, encoded: Encoded) -> Routing:
         """Route a task."""
@@ -169,11 +186,15 @@ class Ask:
         usable = self.descriptors.isfinite().all(dim=(1, 2))
         if losses is not None:
             usable &= losses.isfinite().all(dim=1)
-        routing: Routing = trained.router(
-            encoded.statistics, self.descriptors[usable], None if losses is None else losses[usable], self.keys
-        )
+        known, told = self.descriptors[usable], None if losses is None else losses[usable]
+        routing: Routing = trained.router(encoded.statistics, known, told, self.keys)
+        found = routing.weights
+        if told is not None and not self.knows_all:
+            blind = trained.router(encoded.statistics, known, None, self.keys)
+            temperature = NEWCOMER_TEMPERATURE * default_temperature(len(told))
+            found = torch.stack([pooled_weights(told, temperature, row, power=1.0) for row in blind.weights])
         weights = routing.weights.new_zeros(len(routing.weights), len(self.descriptors))
-        weights[:, usable] = routing.weights
+        weights[:, usable] = found.to(weights)
         weights = truncate_alike(weights.double(), self.max_sources)
         return replace(routing, weights=weights, experts=used(routing.experts))
 
