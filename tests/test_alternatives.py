@@ -99,4 +99,3 @@ def test_the_command_tells_what_it_read_and_what_doing_without_gives(topics: Lib
     assert main([*words, "--weights", "uniform", "--method", "evidence"]) == 2
     assert main([*words, "--no-experts"]) == 2
     assert capsys.readouterr().err.count("\n") == 2
-

@@ -14,6 +14,15 @@ if TYPE_CHECKING:
 def tell_model(data: dict[str, Any], folder: Path, found: "Diagnostics | None") -> None:
     """All of it, for people."""
     _tell_examples(data["examples"])
+    _tell_weights(data)
+    _tell_fit(data, found)
+    if "refit" in data:
+        tell_loss(data["refit"])
+    _tell_places(data, folder)
+
+
+def _tell_weights(data: dict[str, Any]) -> None:
+    """The sources, and how the losses of the task moved."""
     weights, losses, best = data["weights"], data["losses"], data["best_single_source"]
     order = sorted(weights, key=lambda name: (-weights[name], losses.get(name) or 0.0))
     weight = "mean weight" if "weights_per_module" in data else "weight"
@@ -32,6 +41,10 @@ def tell_model(data: dict[str, Any], folder: Path, found: "Diagnostics | None") 
         say(f"loss of the mixture {data['loss']:.4f}, of {best} alone {losses[best]:.4f}")
     for line in (*data["advice"], *data["notes"]):
         say(line)
+
+
+def _tell_fit(data: dict[str, Any], found: "Diagnostics | None") -> None:
+    """What the model is, and how good."""
     if data["queries"]:
         say(data["queries"]["told"])
     if data["members"]:
@@ -45,13 +58,11 @@ def tell_model(data: dict[str, Any], folder: Path, found: "Diagnostics | None") 
     if found:
         _tell_diagnostics(found)
     if data["held_out_accuracy"] is not None:
-        seen = ", though the fit has: expect less on others" if len(path) > 1 or "weights_per_module" in data else ""
+        is_fitted = len(data["steps"]) > 1 or "weights_per_module" in data
+        seen = ", though the fit has: expect less on others" if is_fitted else ""
         share = f"{data['held_out_accuracy']:.0%}"
         say(f"the {data['head']} head recognises {share} of examples that it has not seen{seen}")
     _tell_alternatives(data["alternatives"], sum(data["examples"].values()))
-    if "refit" in data:
-        tell_loss(data["refit"])
-    _tell_places(data, folder)
 
 
 def _tell_examples(examples: dict[str, int]) -> None:
@@ -73,7 +84,7 @@ def _tell_alternatives(alternatives: list[dict[str, Any]], n_examples: int) -> N
         told.append(f"{name} {share if accuracy is None else f'{accuracy:.0%}'}")
     if told:
         say(f"without adapting, {', '.join(told)}")
-        say(f"{n_examples} examples do not tell small differences apart: `smatter evaluate` does, on more, for all methods")
+        say(f"{n_examples} examples tell no small differences apart: `smatter evaluate` does on more, for all methods")
 
 
 def _tell_places(data: dict[str, Any], folder: Path) -> None:

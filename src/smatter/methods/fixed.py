@@ -45,7 +45,8 @@ def fixed(live: LiveMixture, task: Task, settings: FixedSettings, progress: Prog
         weights = read_weights(settings.weights)
     else:
         raise UnknownSource(
-            f"no source is named {settings.weights[:80]!r}: use {UNIFORM}, some as A=.7,B=.3, or one of {told_names(names)}"
+            f"no source is named {settings.weights[:80]!r}: use {UNIFORM}, some as A=.7,B=.3, or one of "
+            f"{told_names(names)}"
         )
     progress(1)
     return Fit(Mixture.of(weights).without_idle(), notes=task.notes)

@@ -88,7 +88,14 @@ class Evidence:
         weights = torch.softmax(-usable / (temperature * error), dim=0)
         weights = torch.where(weights < NEGLIGIBLE, 0.0, weights)
         weights = weights / weights.sum()
-        return cls(tuple(sources), tuple(means.tolist()), tuple(weights.tolist()), error, temperature, accuracies)
+        return cls(
+            tuple(sources),
+            tuple(means.tolist()),
+            tuple(weights.tolist()),
+            error=error,
+            temperature=temperature,
+            accuracies=accuracies,
+        )
 
     @property
     def best(self) -> str:
