@@ -28,6 +28,7 @@ from smatter.live.transduce import Learnt, features_of, learn
 from smatter.methods import Fit
 from smatter.records import told_names, told_shares
 from smatter.settings import HeadName
+from smatter.tasks.support import Support
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,11 @@ class Alternative:
     loss: float
     held_out_accuracy: float
 
+    @property
+    def numbers(self) -> tuple[float, float]:
+        """Accuracy and loss."""
+        return self.held_out_accuracy, self.loss
+
 
 class Adapted:
     """A task's model.
@@ -58,6 +64,7 @@ class Adapted:
         head: how classes are told apart.
         class_names: the classes in the order that predictions have; the task's own by default.
         origin: by which method the fit was found.
+        support: the examples as they were given, to be shown.
     """
 
     def __init__(
@@ -68,8 +75,9 @@ class Adapted:
         head: HeadName = "prototype",
         class_names: Sequence[str] | None = None,
         origin: Origin | None = None,
+        support: Support | None = None,
     ) -> None:
-        self.fit, self.head, self.origin = fit, head, origin
+        self.fit, self.head, self.origin, self.support = fit, head, origin, support
         self._live, self._task = live, task
         bare = fit.recipe(live.library)
         self._own = live.library.networks(bare)[0]
@@ -217,6 +225,17 @@ class Adapted:
             return Alternative(name, source, evidence.losses[number], math.nan if accuracy is None else accuracy)
         other = Adapted(self._live, self._task, Fit(mixture or Mixture.of({str(source): 1.0})), self.head)
         return Alternative(name, source, other.loss, other.held_out_accuracy)
+
+    @cached_property
+    def held_out_names(self) -> tuple[tuple[str, str], ...]:
+        """Class of each example that can be held out, and what a head that has not seen it names it."""
+        objective, names = self._task.objective, self._task.class_names
+        if self.head == "linear" or not isinstance(objective, LeaveOneOut):
+            return ()
+        scores = pool([objective.held_out_scores(read, HEADS[self.head]) for read in self._reads], self._weights)
+        told = ~scores.isnan().any(dim=1)
+        pairs = zip(objective.classes[told].tolist(), scores[told].argmax(dim=1).tolist(), strict=True)
+        return tuple((names[label], names[named]) for label, named in pairs)
 
     @property
     def examples(self) -> dict[str, int]:
