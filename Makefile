@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 TORCH := torch==2.13.0
 
-.PHONY: demo test test-slow check lint types format suite sources router sources-study sources-planted mixing-study words sources-words router-words clean bench-%
+.PHONY: demo test test-slow check lint types format suite sources router sources-study sources-planted mixing-study words sources-words router-words docs clean bench-%
 
 demo: .venv/user
 	$(BIN)/smatter demo
@@ -71,6 +71,10 @@ sources-words: .venv/user
 router-words: .venv/user
 	test -d .build/words-library || $(MAKE) sources-words
 	$(BIN)/python tools/words/router.py --suite .build/words --library .build/words-library -o .build/words-router
+
+# These documents and a reference of the public names as a static site; needs no network.
+docs: .venv/user
+	$(BIN)/python tools/docs/pages.py -o .build/site
 
 bench-%: .venv/developer
 	$(BIN)/python benchmarks/$*.py

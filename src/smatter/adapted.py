@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,30 @@ from smatter.live.transduce import Learnt, features_of, learn
 from smatter.methods import Fit
 from smatter.records import told_names, told_shares
 from smatter.settings import HeadName
+from smatter.tasks.support import Support
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """What one could have instead of a task's model, without adapting, judged on the same examples.
+
+    Args:
+        name: base, best source, or plain average.
+        source: whose network it is; none for the average of all.
+        loss: of its prototypes, leave-one-out.
+        held_out_accuracy: share of the examples that its head names rightly without having seen them; NaN if no class
+            has two.
+    """
+
+    name: str
+    source: str | None
+    loss: float
+    held_out_accuracy: float
+
+    @property
+    def numbers(self) -> tuple[float, float]:
+        """Accuracy and loss."""
+        return self.held_out_accuracy, self.loss
 
 
 class Adapted:
@@ -40,6 +64,7 @@ class Adapted:
         head: how classes are told apart.
         class_names: the classes in the order that predictions have; the task's own by default.
         origin: by which method the fit was found.
+        support: the examples as they were given, to be shown.
     """
 
     def __init__(
@@ -50,10 +75,12 @@ class Adapted:
         head: HeadName = "prototype",
         class_names: Sequence[str] | None = None,
         origin: Origin | None = None,
+        support: Support | None = None,
     ) -> None:
-        self.fit, self.head, self.origin = fit, head, origin
+        self.fit, self.head, self.origin, self.support = fit, head, origin, support
         self._live, self._task = live, task
         bare = fit.recipe(live.library)
+        self._own = live.library.networks(bare)[0]
         self._weights = bare.network_weights
         self._reads = _readings(live, task, bare)
         names = tuple(class_names or task.class_names)
@@ -175,6 +202,48 @@ class Adapted:
         right = [self._task.class_names[label] for label in objective.classes.tolist()]
         return sum(map(str.__eq__, named, right)) / len(right)
 
+    @cached_property
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """The base, the best source by evidence, and the plain average of all; none beside private weights.
+
+        Prototypes of sources that evidence was gathered of are known already; the others are passed the examples.
+        """
+        if self.fit.is_private:
+            return ()
+        names, base, evidence = self.sources, self._live.library.manifest.base, self.fit.evidence
+        single = {"base": base} | ({"best source": evidence.best} if evidence else {})
+        found = [self._alternative(name, source) for name, source in single.items()]
+        found.append(self._alternative("plain average", None, Mixture.of(dict.fromkeys(names, 1 / len(names)))))
+        self._live.compose(self._own)  # the network keeps the task's own weights
+        return tuple(found)
+
+    def _alternative(self, name: str, source: str | None, mixture: Mixture | None = None) -> Alternative:
+        evidence = self.fit.evidence
+        if evidence and evidence.accuracies and source in evidence.sources and self.head == "prototype":
+            number = evidence.sources.index(source)
+            accuracy = evidence.accuracies[number]
+            return Alternative(name, source, evidence.losses[number], math.nan if accuracy is None else accuracy)
+        other = Adapted(self._live, self._task, Fit(mixture or Mixture.of({str(source): 1.0})), self.head)
+        return Alternative(name, source, other.loss, other.held_out_accuracy)
+
+    @cached_property
+    def held_out_names(self) -> tuple[tuple[str, str], ...]:
+        """Class of each example that can be held out, and what a head that has not seen it names it."""
+        objective, names = self._task.objective, self._task.class_names
+        if self.head == "linear" or not isinstance(objective, LeaveOneOut):
+            return ()
+        scores = pool([objective.held_out_scores(read, HEADS[self.head]) for read in self._reads], self._weights)
+        told = ~scores.isnan().any(dim=1)
+        pairs = zip(objective.classes[told].tolist(), scores[told].argmax(dim=1).tolist(), strict=True)
+        return tuple((names[label], names[named]) for label, named in pairs)
+
+    @property
+    def examples(self) -> dict[str, int]:
+        """How many examples each class has."""
+        sizes = torch.bincount(self._task.objective.classes).tolist()
+        counts = dict(zip(self._task.class_names, sizes, strict=True))
+        return {name: counts[name] for name in self.class_names}
+
     def predict(self, inputs: Any) -> Predictions:
         """Name the class of each input: pictures (images, arrays or paths), texts, or a prepared tensor.
 
@@ -205,12 +274,17 @@ class Adapted:
         data: dict[str, Any] = {
             "method": self.method,
             "classes": [] if fit.is_private else list(self.class_names),
+            "examples": {} if fit.is_private else self.examples,
             "weights": dict.fromkeys(self._live.library.names, 0.0) | self.shares,
             "losses": losses,
             "best_single_source": evidence.ranked[0] if evidence else None,
             "loss": None if fit.is_private else self.loss,
             "head": self.head,
-            "held_out_accuracy": None if math.isnan(accuracy) else accuracy,
+            "held_out_accuracy": _number(accuracy),
+            "alternatives": [
+                asdict(each) | {"loss": _number(each.loss), "held_out_accuracy": _number(each.held_out_accuracy)}
+                for each in self.alternatives
+            ],
             "corrected_parameters": self.n_corrected,
             "likeness": dict(fit.likeness),
             "experts": fit.expert_weights,
@@ -237,6 +311,11 @@ class Adapted:
             rows = (dict(zip(mixture.sources, row, strict=True)) for row in mixture.rows)
             data["weights_per_module"] = dict(zip(mixture.modules, rows, strict=True))
         return data
+
+
+def _number(value: float) -> float | None:
+    """As JSON has it."""
+    return value if math.isfinite(value) else None
 
 
 def _readings(live: LiveMixture, task: Task, recipe: Recipe) -> list[Tensor]:

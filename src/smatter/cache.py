@@ -29,7 +29,7 @@ from smatter.route.evidence import Evidence
 MAX_BYTES = 1_000_000_000
 """Beyond it, results not used for longest are deleted."""
 
-FORMAT = 8
+FORMAT = 9
 """Raised when results of earlier versions must not be found any more."""
 
 NAME = r"[0-9a-f]{64}\.(?:safetensors|json)"
@@ -148,6 +148,7 @@ class _Evidence(_Record):
     weights: tuple[Number, ...]
     error: Number
     temperature: Number
+    accuracies: tuple[Number | None, ...]
 
 
 class _Facts(_Record):

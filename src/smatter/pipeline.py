@@ -91,7 +91,7 @@ def adapt(
             known.put(fit)
     if queries is not None and fit.is_private:
         raise InvalidSettings("private weights have no prototypes that queries could move: leave the queries out")
-    adapted = judged_model(live, task, fit, head=head, class_names=support.class_names, origin=origin)
+    adapted = judged_model(live, task, fit, head=head, class_names=support.class_names, origin=origin, support=support)
     if queries is not None:
         adapted.learn_from(queries)
     return adapted

@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 
 import smatter
 from smatter.cli.main import main
-from smatter.cli.output import print_table, say
+from smatter.cli.output import Lines, print_table, say
 from smatter.library.card import _code
 from smatter.records import printable
 from smatter.report import page
@@ -35,6 +35,19 @@ def test_what_is_printable_does_nothing(text: str) -> None:
 @given(st.text(st.characters(categories=("L", "M", "N", "P", "S", "Zs")) | st.sampled_from("\u200c\u200d")))
 def test_letters_of_all_scripts_stay(text: str) -> None:
     assert printable(text) == text
+
+
+def test_long_work_tells_a_line_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    now = [0.0]
+    progress = Lines("training", 100, clock=lambda: now[0])
+    progress(40, "resumed")  # an earlier run has done these: they say nothing of the speed
+    for second in range(1, 13):
+        now[0] = float(second)
+        progress(1, f"loss {second}")
+    assert capsys.readouterr().err.splitlines() == [
+        "training 45 of 100, 55 s left: loss 5",
+        "training 50 of 100, 50 s left: loss 10",
+    ]
 
 
 def test_tables_and_lines_are_clean(capsys: pytest.CaptureFixture[str]) -> None:

@@ -210,7 +210,7 @@ def names_of(library: Library, wanted: Sequence[str], **options: Any) -> list[st
 def test_every_method_takes_part_but_private_ones(tiny_library: Library) -> None:
     everybody = names_of(tiny_library, ["all"], has_router=True)
     assert everybody[:3] == ["base", "source:s1", "source:s2"]
-    assert set(methods.names()) - set(everybody) == {"private"}
+    assert set(methods.names()) - set(everybody) == {"fixed", "private"}
     assert {"average:predictions", "evidence:predictions", "router:predictions"} <= set(everybody)
     assert names_of(tiny_library, ["solver"]) == names_of(tiny_library, ["solver", "base", "solver"]) == [
         "base", "average", "solver",

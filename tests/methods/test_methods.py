@@ -20,7 +20,7 @@ from smatter.live.task import Task
 from smatter.methods import Passes
 from smatter.settings import MixSettings
 
-WITHOUT_ROUTER = ("average", "best_source", "evidence", "greedy_soup", "refined", "solver", "task_arithmetic")
+WITHOUT_ROUTER = ("average", "best_source", "evidence", "fixed", "greedy_soup", "refined", "solver", "task_arithmetic")
 FOLDER = Path(methods.__file__).parent
 MIXES = ("weights", "predictions", "both")
 TUNED = ("weights", "experts", "mask", "modules")

@@ -36,11 +36,19 @@ def test_a_page_is_offline_and_escapes_what_it_shows() -> None:
 
 def test_bars_are_as_long_as_their_values_and_whiskers_stay_inside() -> None:
     chart = page.bar_chart({"half": 0.5, "all": 1.0, "none": 0.0}, "shares", {"all": 0.4, "half": 0.1})
-    half, all_, none = (float(width) for width in re.findall(r'<rect[^>]* width="([\d.]+)"', chart))
-    assert (half, none) == (all_ / 2, 0)
-    starts, ends = zip(*re.findall(r'd="M([\d.]+) [\d.]+H([\d.]+)"', chart), strict=True)
-    assert float(ends[1]) == 210 + all_ and float(starts[0]) < 210 + half < float(ends[0])
-    assert "50.0 %" in chart and "100.0 %" in chart
+    assert [float(width) for width in re.findall(r'<i style="width:([\d.]+)%"', chart)] == [50, 100, 0]
+    whiskers = re.findall(r'<b style="left:([\d.]+)%;width:([\d.]+)%"', chart)
+    assert [(float(left), float(width)) for left, width in whiskers] == [(40, 20), (60, 40)]
+    assert 'aria-label="shares: half 50.0 %, all 100.0 %, none 0.0 %"' in chart
+
+
+def test_the_best_of_a_row_or_a_column_is_bold() -> None:
+    rows = [["a", 0.1, 0.9], ["b", 0.3, 0.2]]
+    for best, bold in (("row", ["90.0", "30.0"]), ("column", ["90.0", "30.0"]), (None, [])):
+        text = page.table(["", "x", "y"], rows, best)  # type: ignore[arg-type]
+        assert re.findall(r"<strong>([\d.]+)", text) == bold
+    text = page.table(["", "x", "y"], [["a", 0.1, 0.9], ["b", 0.3, 0.95]], "column")
+    assert re.findall(r"<strong>([\d.]+)", text) == ["30.0", "95.0"]
 
 
 def test_lines_rise_with_their_values() -> None:

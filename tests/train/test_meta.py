@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from smatter.compose.mixture import Mixture
 from smatter.errors import InvalidSettings
 from smatter.library.library import Library
+from smatter.live.episodes import episode_queries
 from smatter.live.mixture import LiveMixture
 from smatter.route.probe import draw_probe
 from smatter.settings.training import MetaSettings, RouterSettings
@@ -72,6 +74,80 @@ def test_a_run_that_was_killed_goes_on_to_the_bit(
         assert torch.equal(tensor, last.state[name]), name
 
 
+@pytest.mark.parametrize("when", [1, 3, "validating"])
+def test_a_run_that_was_asked_to_end_keeps_every_step(
+    tiny_library: Library, tiny_suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: int | str
+) -> None:
+    whole: list[Told] = []
+    first = trainee(tiny_library, tiny_suite)
+    outcome = meta_train(first, curriculum(tiny_suite), tmp_path / "whole", 100, watch=whole.append)
+
+    def asked(told: Told) -> None:
+        if told.step == when and isinstance(told, MetaStep):
+            raise KeyboardInterrupt
+
+    def never_ends(*_: object) -> Validation:
+        raise KeyboardInterrupt
+
+    stopped = trainee(tiny_library, tiny_suite)
+    if when == "validating":
+        monkeypatch.setattr(stopped, "validate", never_ends)
+    with pytest.raises(KeyboardInterrupt) as end:
+        meta_train(stopped, curriculum(tiny_suite), tmp_path / "parts", 100, watch=asked)
+    done = when if isinstance(when, int) else SETTINGS.validate_every
+    assert end.value.__notes__ == [f"{done} steps are kept: run the same command again to go on"]
+    parts: list[Told] = []
+    last = trainee(tiny_library, tiny_suite)
+    assert meta_train(last, curriculum(tiny_suite), tmp_path / "parts", 100, watch=parts.append) == outcome
+    assert [told for told in parts if isinstance(told, MetaStep)] == [
+        told for told in whole if isinstance(told, MetaStep) and told.step > done
+    ]
+    assert (tmp_path / "parts" / LOG).read_bytes() == (tmp_path / "whole" / LOG).read_bytes()
+    assert all(torch.equal(tensor, last.state[name]) for name, tensor in first.state.items())
+
+
+def test_more_steps_extend_a_finished_training(tiny_library: Library, tiny_suite: Suite, tmp_path: Path) -> None:
+    meta_train(trainee(tiny_library, tiny_suite), curriculum(tiny_suite), tmp_path)
+    longer, told = trainee(tiny_library, tiny_suite, replace(SETTINGS, n_steps=8)), list[Told]()
+    outcome = meta_train(longer, curriculum(tiny_suite), tmp_path, watch=told.append)
+    assert outcome.n_steps == 8 and [each.step for each in told] == [7, 8, 8]
+    with pytest.raises(InvalidSettings, match="training of 8 steps: ask for more"):
+        meta_train(trainee(tiny_library, tiny_suite), curriculum(tiny_suite), tmp_path)
+
+
+def test_the_log_is_whole_after_every_step_and_forgives_half_a_line(
+    tiny_library: Library, tiny_suite: Suite, tmp_path: Path
+) -> None:
+    lines: list[int] = []
+
+    def count(_: Told) -> None:
+        lines.append(len((tmp_path / LOG).read_text().splitlines()))
+
+    meta_train(trainee(tiny_library, tiny_suite), curriculum(tiny_suite), tmp_path, watch=count)
+    assert lines == list(range(1, len(lines) + 1))
+    with (tmp_path / LOG).open("a") as file:
+        file.write('{"what": "MetaSt')
+    meta_train(trainee(tiny_library, tiny_suite), curriculum(tiny_suite), tmp_path)
+    assert len((tmp_path / LOG).read_text().splitlines()) == lines[-1]
+
+
+def test_a_validation_says_what_needs_no_training(tiny_library: Library, tiny_suite: Suite) -> None:
+    learner, told = trainee(tiny_library, tiny_suite, replace(SETTINGS, n_steps=2)), list[Told]()
+    outcome = meta_train(learner, curriculum(tiny_suite), watch=told.append)
+    found = told[-1]
+    assert isinstance(found, Validation) and outcome.validation and outcome.validation.references == found.references
+    live, accuracies = learner.live, dict.fromkeys(("base", "average"), 0.0)
+    names = tiny_library.names
+    mixtures = {"base": {names[0]: 1.0}, "average": dict.fromkeys(names, 1 / len(names))}
+    for name, weights in mixtures.items():
+        for number in range(3):
+            queries = episode_queries(live, curriculum(tiny_suite).validation[0].episode(number))
+            live.compose(Mixture.of(weights))
+            accuracies[name] += queries.accuracy(live.read(queries)) / 3
+    assert {name: found.references[name] for name in accuracies} == pytest.approx(accuracies)
+    assert 0 <= found.references["evidence"] <= 1
+
+
 def test_another_run_is_not_gone_on_with(tiny_library: Library, tiny_suite: Suite, tmp_path: Path) -> None:
     settings = replace(SETTINGS, n_steps=1)
     meta_train(trainee(tiny_library, tiny_suite, settings), curriculum(tiny_suite), tmp_path)
@@ -105,7 +181,7 @@ def test_training_ends_when_validation_gets_no_better_and_keeps_the_best(
     monkeypatch.setattr(learner, "validate", validate)
     outcome = meta_train(learner, curriculum(tiny_suite), tmp_path)
     assert (tmp_path / STATE).exists() and len((tmp_path / LOG).read_text().splitlines()) == 10
-    assert outcome.n_steps == 5 and outcome.validation == Validation(2, 1.0, 1.0, 0.5, 0.5)
+    assert outcome.n_steps == 5 and outcome.validation and outcome.validation.numbers == (2, 1.0, 1.0, 0.5, 0.5)
     assert torch.equal(learner.router.sharpness, seen[1]) and not torch.equal(seen[1], seen[-1])
 
 

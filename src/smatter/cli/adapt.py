@@ -117,7 +117,7 @@ def _way(fitting: Fitting, old: "Recipe | None") -> tuple[str, Any]:
     if old is not None and fitting.method is None:
         name, settings = methods.as_before(old, router is not None, told)
     else:
-        name = fitting.method or ("evidence" if router is None else "router")
+        name = fitting.method or fitting.default_method
         settings = methods.find(name).read_settings(told) if told else None
     methods.find(name).with_router(settings, router)  # refuses a method that needs one, or asks none
     return name, settings

@@ -59,6 +59,13 @@ BranchOption = Annotated[
     str | None,
     typer.Option("--branch", metavar="MODULE", help="With --mix: share the mixed weights, and a pass, up to here."),
 ]
+FixedWeights = Annotated[
+    str | None,
+    typer.Option(
+        "--weights", metavar="WEIGHTS", help="Take these, whatever the examples are: uniform, a source, or A=.7,B=.3."
+    ),
+]
+NoExperts = Annotated[bool, typer.Option("--no-experts", help="With --router: leave its residual experts closed.")]
 Head = Annotated[
     Literal["prototype", "ridge", "logistic", "linear"] | None,
     typer.Option(
@@ -108,6 +115,8 @@ class Fitting:
     method: Way = None
     router: Router = None
     told: Told = None
+    weights: FixedWeights = None
+    no_experts: NoExperts = False
     mix: MixOption = None
     passes: PassesOption = None
     branch: BranchOption = None
@@ -118,7 +127,15 @@ class Fitting:
     @property
     def by_name(self) -> dict[str, str | None]:
         """Settings of the method that have an option of their own."""
-        return {"mix": self.mix, "passes": self.passes, "branch": self.branch}
+        experts = "no" if self.no_experts else None
+        return {
+            "mix": self.mix, "passes": self.passes, "branch": self.branch, "weights": self.weights, "experts": experts
+        }  # fmt: skip
+
+    @property
+    def default_method(self) -> str:
+        """How to adapt where that is not said."""
+        return "fixed" if self.weights is not None else "evidence" if self.router is None else "router"
 
 
 @dataclass(frozen=True)

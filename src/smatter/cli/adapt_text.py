@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from smatter.cli.output import human_size, print_table, say, shell
 from smatter.cli.refit import tell_loss
+from smatter.records import told_names
 
 if TYPE_CHECKING:
     from smatter.library.diagnostics import Diagnostics
@@ -12,6 +13,16 @@ if TYPE_CHECKING:
 
 def tell_model(data: dict[str, Any], folder: Path, found: "Diagnostics | None") -> None:
     """All of it, for people."""
+    _tell_examples(data["examples"])
+    _tell_weights(data)
+    _tell_fit(data, found)
+    if "refit" in data:
+        tell_loss(data["refit"])
+    _tell_places(data, folder)
+
+
+def _tell_weights(data: dict[str, Any]) -> None:
+    """The sources, and how the losses of the task moved."""
     weights, losses, best = data["weights"], data["losses"], data["best_single_source"]
     order = sorted(weights, key=lambda name: (-weights[name], losses.get(name) or 0.0))
     weight = "mean weight" if "weights_per_module" in data else "weight"
@@ -30,6 +41,10 @@ def tell_model(data: dict[str, Any], folder: Path, found: "Diagnostics | None") 
         say(f"loss of the mixture {data['loss']:.4f}, of {best} alone {losses[best]:.4f}")
     for line in (*data["advice"], *data["notes"]):
         say(line)
+
+
+def _tell_fit(data: dict[str, Any], found: "Diagnostics | None") -> None:
+    """What the model is, and how good."""
     if data["queries"]:
         say(data["queries"]["told"])
     if data["members"]:
@@ -43,12 +58,33 @@ def tell_model(data: dict[str, Any], folder: Path, found: "Diagnostics | None") 
     if found:
         _tell_diagnostics(found)
     if data["held_out_accuracy"] is not None:
-        seen = ", though the fit has: expect less on others" if len(path) > 1 or "weights_per_module" in data else ""
+        is_fitted = len(data["steps"]) > 1 or "weights_per_module" in data
+        seen = ", though the fit has: expect less on others" if is_fitted else ""
         share = f"{data['held_out_accuracy']:.0%}"
         say(f"the {data['head']} head recognises {share} of examples that it has not seen{seen}")
-    if "refit" in data:
-        tell_loss(data["refit"])
-    _tell_places(data, folder)
+    _tell_alternatives(data["alternatives"], sum(data["examples"].values()))
+
+
+def _tell_examples(examples: dict[str, int]) -> None:
+    """What was read; of private weights nothing."""
+    if examples:
+        least, most = min(examples.values()), max(examples.values())
+        each = f"{least} each" if least == most else f"{least} to {most} each"
+        n_examples = sum(examples.values())
+        say(f"read {n_examples} examples of {len(examples)} classes, {each}: {told_names(list(examples))}")
+
+
+def _tell_alternatives(alternatives: list[dict[str, Any]], n_examples: int) -> None:
+    """What the same examples say of doing without."""
+    told = []
+    for each in alternatives:
+        accuracy, loss, source = each["held_out_accuracy"], each["loss"], each["source"]
+        share = f"loss {loss:.4f}" if accuracy is None and loss is not None else "nothing"
+        name = f"the {each['name']}{f' ({source})' if source not in (None, each['name']) else ''}"
+        told.append(f"{name} {share if accuracy is None else f'{accuracy:.0%}'}")
+    if told:
+        say(f"without adapting, {', '.join(told)}")
+        say(f"{n_examples} examples tell no small differences apart: `smatter evaluate` does on more, for all methods")
 
 
 def _tell_places(data: dict[str, Any], folder: Path) -> None:

@@ -198,7 +198,7 @@ def _what(
     library: "Library", weights: str | None, task_arithmetic: str | None, scale: float, recipe: Path | None
 ) -> "Mixture | Recipe":
     """The one thing that was asked for."""
-    from smatter.compose.mixture import Mixture
+    from smatter.compose.mixture import Mixture, read_weights
     from smatter.library.mergekit import read_merge
     from smatter.library.recipes import read_recipe
 
@@ -207,26 +207,11 @@ def _what(
     if weights is not None:
         if weights.endswith(".json"):
             return _mixture_file(Path(weights))
-        return Mixture.of(_pairs(weights))
+        return Mixture.of(read_weights(weights))
     if task_arithmetic is not None:
-        return Mixture.task_arithmetic(library.manifest.base, _pairs(task_arithmetic), scale)
+        return Mixture.task_arithmetic(library.manifest.base, read_weights(task_arithmetic), scale)
     assert recipe is not None
     return read_merge(recipe, library) if recipe.suffix in MERGEKIT_SUFFIXES else read_recipe(recipe)
-
-
-def _pairs(text: str) -> dict[str, float]:
-    """`a=.7,b=.3` as a mapping."""
-    result: dict[str, float] = {}
-    for pair in text.split(","):
-        name, separator, value = pair.strip().rpartition("=")
-        try:
-            if not separator or not name or name in result:
-                raise ValueError
-            result[name] = float(value)
-        except ValueError:
-            message = f"{pair.strip()[:80]!r} in {text[:80]!r} is not one source=weight; write A=.7,B=.3"
-            raise InvalidWeights(message) from None
-    return result
 
 
 def _mixture_file(path: Path) -> "Mixture":

@@ -34,9 +34,8 @@ def demo(
         stories = run_demo(output, seed, progress)
 
     def text() -> None:
-        methods = next(iter(stories.values())).accuracies
-        rows = [[name, *(f"{100 * story.accuracies[m]:.0f} %" for m in methods)] for name, story in stories.items()]
-        print_table(["named correctly", *methods], rows)
+        rows = [[name, *(f"{share:.0%}" for share in story.headline.values())] for name, story in stories.items()]
+        print_table(["named correctly", *next(iter(stories.values())).headline], rows)
         print_table(["task", "corrected by"], [[name, story.corrected_by] for name, story in stories.items()])
         say(f"see {output / 'index.html'}; the library is {output / 'library'}")
 

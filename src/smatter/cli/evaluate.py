@@ -115,7 +115,7 @@ def _compared(
 
     torch.set_num_threads(1)
     quiet_transformers()
-    with progress_bar("scoring", len(trials) * n_methods, "steps") as progress:
+    with progress_bar("scoring", len(trials) * n_methods, "steps", is_long=True) as progress:
         return evaluate_methods(library, trials, names, progress=progress, **options), trials
 
 

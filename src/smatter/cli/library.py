@@ -1,11 +1,15 @@
 """`smatter library init|add|remove|experts|safe|list|check`."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from smatter.cli.output import Json, human_size, print_table, progress_bar, say, show
+from smatter.cli.output import Json, human_size, print_table, progress_bar, say, shell, show
+
+if TYPE_CHECKING:
+    from smatter.library.findings import Finding
 
 app = typer.Typer(help="Make and inspect a library: checkpoints of one architecture.")
 
@@ -13,10 +17,19 @@ Folder = Annotated[Path, typer.Argument(metavar="LIB", help="The library's folde
 Form = Literal["whole", "delta", "bf16-delta", "low-rank", "int8"]
 
 
+Accept = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KEY", help="Add it in spite of the difference that a refusal calls KEY. Repeatable."),
+]
+
+
 @app.command()
 def init(
     folder: Folder,
     base: Annotated[Path, typer.Argument(metavar="BASE", help="The base: a Hugging Face checkpoint folder.")],
+    sources: Annotated[
+        list[Path] | None, typer.Argument(metavar="[SOURCE...]", help="Others to add: of all of them, or none.")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="The base's name; its folder's by default.")] = None,
     exclude: Annotated[
         list[str] | None, typer.Option(help="Leave tensors out, such as a task's head: 'classifier.*'. Repeatable.")
@@ -24,15 +37,28 @@ def init(
     modules: Annotated[
         str | None, typer.Option(metavar="REGEX", help="For unknown networks: its one group is a module's name.")
     ] = None,
+    accept: Accept = None,
     as_json: Json = False,
 ) -> None:
-    """Make a library with its base."""
+    """Make a library with its base, and with further sources where they are given."""
     from smatter.library.edit import init_library
 
-    with progress_bar("hashing", 2 * _size(base)) as progress:
-        library = init_library(folder, base, name, exclude=exclude or (), module_pattern=modules, progress=progress)
+    others, told = sources or [], dict[str, Sequence[Any]]()
+    how: dict[str, Any] = {"exclude": exclude or (), "module_pattern": modules, "accept": accept or ()}
+    with progress_bar("hashing", 2 * sum(map(_size, (base, *others)))) as progress:
+        library = init_library(folder, base, name, progress=progress, sources=others, watch=told.__setitem__, **how)
+    added = {name: [vars(finding) for finding in findings] for name, findings in told.items()}
     data = {"library": str(folder), "base": library.manifest.base, "modules": len(library.partition.modules)}
-    show(data, as_json, lambda: say(f"{folder}: base {data['base']!r}, {data['modules']} modules"))
+    show(data | {"added": added}, as_json, lambda: _tell_library(data, told))
+
+
+def _tell_library(data: dict[str, Any], added: "Mapping[str, Sequence[Finding]]") -> None:
+    say(f"{data['library']}: base {data['base']!r}, {data['modules']} modules")
+    for name, findings in added.items():
+        say(f"added {name!r}")
+        _tell_findings(findings)
+    if not added:
+        say(f"add sources with: smatter library add {shell(data['library'])} SOURCE...")
 
 
 @app.command()
@@ -47,10 +73,7 @@ def add(
         ),
     ] = "whole",
     rank: Annotated[int | None, typer.Option(help="For --store low-rank: components kept of each delta [16].")] = None,
-    accept: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY", help="Add it in spite of the difference that a refusal calls KEY. Repeatable."),
-    ] = None,
+    accept: Accept = None,
     as_json: Json = False,
 ) -> None:
     """Add checkpoints that mix with the base; refuse those that do not."""
@@ -69,8 +92,7 @@ def add(
         if not as_json:
             loss = f", {entry.loss.of_weights:.2%} of the weights' norm lost" if entry.loss else ""
             say(f"added {entry.name!r} as {entry.form}: {human_size(entry.n_bytes)}{loss}")
-            for finding in findings:
-                say(f"  {finding.severity}: {finding.message}")
+            _tell_findings(findings)
     if as_json:
         show({"added": added}, True, lambda: None)
 
@@ -192,6 +214,11 @@ def check(folder: Folder, as_json: Json = False) -> int:
 
     show(report.to_dict(), as_json, text)
     return 0 if report.ok else 2
+
+
+def _tell_findings(findings: "Sequence[Finding]") -> None:
+    for finding in findings:
+        say(f"  {finding.severity}: {finding.message}")
 
 
 def _size(folder: Path) -> int:

@@ -91,7 +91,8 @@ def main(arguments: list[str]) -> int:
         return finished.exit_code
     except (typer.Abort, KeyboardInterrupt, Stopped) as error:
         number = error.number if isinstance(error, Stopped) else signal.SIGINT
-        return _complain("interrupted; what was complete before is kept, nothing half done", 128 + number)
+        kept = getattr(error, "__notes__", ["what was complete before is kept, nothing half done"])
+        return _complain(f"interrupted; {kept[0]}", 128 + number)
     except typer.TyperException as error:
         return _complain(f"{error.format_message()} (see --help)", 2)
     except BrokenPipeError:  # nobody reads on; what Python would still like to write goes nowhere

@@ -3,6 +3,7 @@
 import json
 import shlex
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -100,11 +101,46 @@ def human_size(n_bytes: int) -> str:
     return f"{n_bytes / 1e3:.1f} kB"
 
 
+class Lines:
+    """Progress as plain lines on standard error, one every few seconds, for logs.
+
+    Args:
+        label: what is done.
+        total: how many steps there are.
+        clock: tells seconds.
+        every: seconds between two lines.
+    """
+
+    def __init__(
+        self, label: str, total: float, clock: Callable[[], float] = time.monotonic, every: float = 5.0
+    ) -> None:
+        self.label, self.total, self.clock, self.every = label, total, clock, every
+        self.done = self.fresh = 0.0
+        self.begin = self.told = clock()
+
+    def __call__(self, amount: float, words: str = "", /) -> None:
+        """Note the amount; the first one may be what an earlier run has done, and counts for no speed."""
+        now, self.done = self.clock(), self.done + amount
+        if self.done == amount:
+            self.begin = now
+        else:
+            self.fresh += amount
+        if now - self.told < self.every:
+            return
+        self.told, left = now, ""
+        if self.fresh:
+            left = f", {(self.total - self.done) * (now - self.begin) / self.fresh:.0f} s left"
+        line = f"{self.label} {self.done:g} of {self.total:g}{left}{': ' if words else ''}{printable(words)}"
+        print(line, file=sys.stderr, flush=True)
+
+
 @contextmanager
-def progress_bar(label: str, total: float, unit: Literal["bytes", "steps", "share"] = "bytes") -> Iterator[Progress]:
-    """A bar on standard error, when that is a terminal."""
+def progress_bar(
+    label: str, total: float, unit: Literal["bytes", "steps", "share"] = "bytes", *, is_long: bool = False
+) -> Iterator[Progress]:
+    """A bar on standard error when that is a terminal; else, of what takes long, a line every few seconds."""
     if not sys.stderr.isatty():
-        yield silent
+        yield Lines(label, total) if is_long else silent
         return
     from rich import progress as bars
     from rich.console import Console

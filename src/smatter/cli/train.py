@@ -117,7 +117,7 @@ def train(
         folder, suite, sources, output=output, replace=replace, settings=settings, work=work, workers=workers, **changes
     )
     record, seconds = dict(trained.record), time.perf_counter() - begin
-    show({"output": str(output), "seconds": seconds, **record}, as_json, lambda: _tell(output, record, seconds))
+    show({"output": str(output), "seconds": seconds, **record}, as_json, lambda: _tell(folder, output, record, seconds))
 
 
 def _trained(
@@ -148,7 +148,7 @@ def _trained(
 
     torch.set_num_threads(1)
     quiet_transformers()
-    with progress_bar("training", settings.n_steps, "steps") as progress:
+    with progress_bar("training", settings.n_steps, "steps", is_long=True) as progress:
         trained = train_router(library, examples, settings, progress=progress, **options)
     write_router(output, trained, replace)
     return trained
@@ -168,13 +168,16 @@ def _imitation(texts: list[str] | None, teacher: TeacherName) -> Imitation:
     return Imitation(**prices, teacher=teacher)
 
 
-def _tell(output: Path, record: dict[str, Any], seconds: float) -> None:
+def _tell(folder: Path, output: Path, record: dict[str, Any], seconds: float) -> None:
     say(f"{record['steps']} steps in {seconds:.0f} s")
     if found := record.get("validation"):
         say(
             f"validation tasks, after step {found['step']}: {found['accuracy']:.1%} of the queries, "
             f"{found['accuracy_with_evidence']:.1%} with evidence"
         )
+    if found and found["references"]:
+        told = {"base": "the base", "average": "the plain average", "evidence": "evidence routing"}
+        say("on the same: " + ", ".join(f"{told[name]} {share:.1%}" for name, share in found["references"].items()))
     if share := record.get("common_share"):
         say(f"every task uses {share:.0%} of the correction")
     if len(shares := record.get("expert_shares", ())) > 1:
@@ -182,5 +185,8 @@ def _tell(output: Path, record: dict[str, Any], seconds: float) -> None:
         if len(rows := record["expert_overlaps"]) > 1:
             common = [share for number, row in enumerate(rows) for share in row[:number]]
             say(f"two of them have {sum(common) / len(common):.0%} in common on average, {max(common):.0%} at most")
-    say(f"wrote {output}; to use it:")
-    say(f"  smatter adapt LIB SUPPORT --router {shell(output)}")
+    place, router = shell(folder), shell(output)
+    say(f"wrote {output}; to see what it is worth on your data, and to use it:")
+    say(f"  smatter evaluate {place} DATA --router {router}")
+    say(f"  smatter adapt {place} SUPPORT --router {router} -o RECIPE")
+    say(f"the same command with more --steps than {record['steps']} and --replace trains it further")

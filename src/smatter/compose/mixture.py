@@ -122,6 +122,25 @@ class Mixture:
         )
 
 
+def read_weights(text: str) -> dict[str, float]:
+    """`a=.7,b=.3` as a mapping.
+
+    >>> read_weights("a=.7,b=.3")
+    {'a': 0.7, 'b': 0.3}
+    """
+    result: dict[str, float] = {}
+    for pair in text.split(","):
+        name, separator, value = pair.strip().rpartition("=")
+        try:
+            if not separator or not name or name in result:
+                raise ValueError
+            result[name] = float(value)
+        except ValueError:
+            message = f"{pair.strip()[:80]!r} in {text[:80]!r} is not one source=weight; write A=.7,B=.3"
+            raise InvalidWeights(message) from None
+    return result
+
+
 def _check_row(row: tuple[float, ...], n_sources: int, rule: Rule, where: str) -> None:
     if len(row) != n_sources:
         raise InvalidWeights(f"{len(row)} weights for {n_sources} sources{where}")

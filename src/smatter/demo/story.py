@@ -129,14 +129,16 @@ def _adapt(
         pooled = pool(scores, recipe.network_weights)
         return float((pooled.argmax(dim=1) == queries.classes).double().mean())
 
-    routed = fits["router"]
+    routed, alone = fits["router"], fits["evidence"].evidence
+    assert alone is not None
     found = routed.mixture.mean_weights
+    singles = {name: accuracy(library.recipe(Mixture.of({name: 1.0}))) for name in library.names}
     story = Story(
         domains=tuple(suite.domain(name).title for name in domains),
         is_held_out=suite.domain(domains[0]).role == "ood",
         weights={name: found.get(name, 0.0) for name in library.names},
-        accuracies={name: accuracy(fit.recipe(library)) for name, fit in fits.items()}
-        | {name: accuracy(library.recipe(Mixture.of({name: 1.0}))) for name in library.names},
+        accuracies={name: accuracy(fit.recipe(library)) for name, fit in fits.items()} | singles,
+        best_source=alone.best,
         likeness=dict(routed.likeness),
         experts=routed.expert_weights,
         seconds=routed.seconds,

@@ -88,7 +88,7 @@ def _adapting(has_router: bool) -> list[Contender]:
     found = []
     for name in methods.names():
         way = methods.find(name)
-        if way.is_private or (way.needs_router and not has_router):
+        if way.is_private or way.needs_settings or (way.needs_router and not has_router):
             continue
         found.append(Contender(name, method=name))
         if hasattr(way.settings, "mix"):

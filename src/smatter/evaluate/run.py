@@ -73,11 +73,16 @@ def evaluate_methods(
         else:
             found[job] = score
             progress(1)
-    for job, result in _scores(library, trials, router, missing, n_workers):
-        found[job] = result
-        if isinstance(result, Score):
-            kept.put(job[1], digests[job[0]], result)
-        progress(1, f"{job[1].name} on {tasks[job[0]].name}")
+    try:
+        for job, result in _scores(library, trials, router, missing, n_workers):
+            found[job] = result
+            if isinstance(result, Score):
+                kept.put(job[1], digests[job[0]], result)
+            progress(1, f"{job[1].name} on {tasks[job[0]].name}")
+    except BaseException as error:
+        if cache is not None and not isinstance(error, Exception):
+            error.add_note(f"{len(found)} of {len(tasks) * len(taking_part)} scores are kept: run this again to go on")
+        raise
     told = trials.told if isinstance(trials, Trials) else f"{len(tasks)} tasks"
     scores = {each.name: [found[index, each] for index in range(len(tasks))] for each in taking_part}
     compared = Comparison(told, tasks, scores)

@@ -1,9 +1,7 @@
 """Making and changing a library: init, add, remove. One writer at a time; the manifest changes last, in one step."""
 
-import re
-import shlex
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from smatter.backbones.modules import partition
@@ -19,7 +17,7 @@ from smatter.errors import (
 )
 from smatter.files.hashing import Seal, file_digest
 from smatter.files.reading import safe_path
-from smatter.files.writing import copy_file, locked_folder, write_file
+from smatter.files.writing import copy_file, write_file
 from smatter.library.banks import bank_of, parse_bank, read_bank
 from smatter.library.check import differing_buffers
 from smatter.library.checkpoint import SIDE_FILES, Checkpoint, open_checkpoint
@@ -44,6 +42,7 @@ from smatter.library.manifest import (
 from smatter.library.similarity import measure
 from smatter.library.storage import STORED_FOLDER, discard, folder_digest, stored_folder
 from smatter.library.stored import STORED, StoredSource, measure_loss, write_stored
+from smatter.library.writer import kept_if_filled, locked, name_from, path_in
 from smatter.records import Progress, silent
 
 SHORTEST = 8
@@ -57,8 +56,12 @@ def init_library(
     exclude: Iterable[str] = (),
     module_pattern: str | None = None,
     progress: Progress = silent,
+    *,
+    sources: Iterable[str | Path] = (),
+    accept: Iterable[str] = (),
+    watch: Callable[[str, Sequence[Finding]], None] = lambda _name, _findings: None,
 ) -> Library:
-    """Make a library of one source, its base.
+    """Make a library of its base and, if they are given, of other sources: of all of them, or none.
 
     Args:
         folder: the library's folder; made if it does not exist.
@@ -68,9 +71,12 @@ def init_library(
         module_pattern: a regular expression whose one group is the module's name, for networks whose modules
             Smatter does not know.
         progress: told the bytes read.
+        sources: checkpoint folders; the library points at them, and has them under their folders' names.
+        accept: differences that are no reason to refuse one of these; see `add_source`.
+        watch: told the name of each of these, and what was found of it.
     """
-    folder, excluded = Path(folder), tuple(exclude)
-    name = name or _name_from(Path(base))
+    folder, excluded, keys = Path(folder), tuple(exclude), tuple(accept)
+    name = name or name_from(Path(base))
     check_name(name)
     checkpoint = open_checkpoint(Path(base))
     kept = {tensor: spec for tensor, spec in checkpoint.tensors.items() if not is_excluded(tensor, excluded)}
@@ -84,7 +90,7 @@ def init_library(
     seal = Seal(folder)
     entry = SourceEntry(
         name=name,
-        path=_path_in(folder, Path(base)),
+        path=path_in(folder, Path(base)),
         digest=content_digest(checkpoint, kept, str(base), progress),
         n_parameters=_count(checkpoint, kept),
         files=_hash_files(checkpoint, seal, progress),
@@ -98,13 +104,49 @@ def init_library(
         "modules": modules,
         "sources": [entry.model_dump()],
     }
-    manifest = parse_manifest(data, folder / MANIFEST)
-    with _kept_if_filled(folder), _locked(folder):
+    library = Library(folder, parse_manifest(data, folder / MANIFEST))
+    library, candidates = _with_all(
+        library, [Path(each) for each in sources], keys=keys, seal=seal, progress=progress, watch=watch
+    )
+    with kept_if_filled(folder), locked(folder):
         if (folder / MANIFEST).exists():
             raise AlreadyExists(f"{folder} is a library already; add to it with `smatter library add`")
-        library = Library(folder, manifest)
-        _publish(library, checkpoint, seal)
+        _publish(library, [checkpoint, *candidates], seal)
     return library
+
+
+def _with_all(
+    library: Library,
+    sources: Sequence[Path],
+    keys: tuple[str, ...],
+    seal: Seal,
+    progress: Progress,
+    watch: Callable[[str, Sequence[Finding]], None],
+) -> tuple[Library, list[Checkpoint]]:
+    """A library with these sources too, nothing of it on disk yet; refuses all if one does not mix, and says which."""
+    candidates, refusals, everything, tensors = list[Checkpoint](), list[str](), list[Finding](), list[str]()
+    for source in sources:
+        try:
+            name = _new_name(library, source, None)
+            candidate = open_checkpoint(source)
+            findings = _compared(library, candidate, name, keys)
+            entry = _store(library, candidate, name, "whole", None, accept=keys, seal=seal, progress=progress)
+            library, found = _joined(library, entry, candidate, keys)
+        except SmatterError as error:
+            refusals.append(str(error))
+            continue
+        watch(name, findings := [*findings, *found])
+        candidates.append(candidate)
+        everything += findings
+        tensors += candidate.tensors
+    if refusals:
+        told = "; ".join(refusals)
+        raise IncompatibleSource(
+            f"no library was made, for {len(refusals)} of {len(sources)} sources cannot be added: leave them out, or "
+            f"follow what is said of each: {told}"
+        )
+    check_used(keys, everything, (*library.specs, *tensors))
+    return library, candidates
 
 
 def add_source(
@@ -129,51 +171,74 @@ def add_source(
         progress: told the bytes read.
     """
     folder, source, keys = Path(folder), Path(source), tuple(accept)
-    name = name or _name_from(source)
-    check_name(name)
-    with _locked(folder):
+    with locked(folder):
         library = open_library(folder)
-        if name in library.names:
-            raise AlreadyExists(f"a source is named {name!r} already; give another name, or remove that one first")
-        if len(library.names) >= MAX_SOURCES:
-            raise InvalidManifest(f"{folder} holds {MAX_SOURCES} sources, the most it can; remove some")
+        name = _new_name(library, source, name)
         library.verify((library.manifest.base,), progress)
         candidate = open_checkpoint(source)
         seal = Seal(folder)
-        findings = compare(library.base, candidate, name, library.manifest.exclude, accept=keys)
-        refuse_errors(findings, f"{source} does not mix with {library.manifest.base!r}")
+        findings = _compared(library, candidate, name, keys)
         entry = _store(library, candidate, name, form=form, rank=rank, accept=keys, seal=seal, progress=progress)
         try:
-            sources = [each.model_dump() for each in (*library.manifest.sources, entry)]
-            manifest = _changed(library, sources=sources)
-            added = Library(folder, manifest)
-            similarity = measure(added, (manifest.base, name), library.specs, library.partition)
-            found = [*differing_buffers(added, name), *relations(added, similarity, library.partition)]
-            findings += accepted(found, keys)
-            refuse_errors(findings, f"{source} does not mix with {library.manifest.base!r}")
+            added, found = _joined(library, entry, candidate, keys)
+            findings += found
             check_used(keys, findings, (*library.specs, *candidate.tensors))
-            _publish(added, candidate, seal)
+            _publish(added, [candidate], seal)
         except BaseException:  # a signal may come when the manifest is written already
             _discard_unlisted(open_library(folder), entry)
             raise
     return added, findings
 
 
-def _publish(library: Library, newest: Checkpoint, seal: Seal) -> None:
-    """Write the manifest of a library whose last source is new, unless somebody has written to that meanwhile."""
-    for file in newest.weight_files.values():
+def _new_name(library: Library, source: Path, name: str | None) -> str:
+    """The name of a source to come; refused where it is taken, or the library is full."""
+    name = name or name_from(source)
+    check_name(name)
+    if name in library.names:
+        raise AlreadyExists(
+            f"a source is named {name!r} already; add it under another name, with `smatter library add --name`, or "
+            "remove that one first"
+        )
+    if len(library.names) >= MAX_SOURCES:
+        raise InvalidManifest(f"{library.folder} holds {MAX_SOURCES} sources, the most it can; remove some")
+    return name
+
+
+def _compared(library: Library, candidate: Checkpoint, name: str, keys: tuple[str, ...]) -> list[Finding]:
+    """What headers and files say of a source; refuses one that cannot mix."""
+    findings = compare(library.base, candidate, name, library.manifest.exclude, accept=keys)
+    refuse_errors(findings, f"{candidate.folder} does not mix with {library.manifest.base!r}")
+    return findings
+
+
+def _joined(
+    library: Library, entry: SourceEntry, candidate: Checkpoint, keys: tuple[str, ...]
+) -> tuple[Library, list[Finding]]:
+    """The library with a source more, and what its values say of it; refuses one that cannot mix."""
+    manifest = _changed(library, sources=[each.model_dump() for each in (*library.manifest.sources, entry)])
+    added = Library(library.folder, manifest)
+    similarity = measure(added, (manifest.base, entry.name), library.specs, library.partition)
+    found = accepted([*differing_buffers(added, entry.name), *relations(added, similarity, library.partition)], keys)
+    refuse_errors(found, f"{candidate.folder} does not mix with {manifest.base!r}")
+    return added, found
+
+
+def _publish(library: Library, newest: Sequence[Checkpoint], seal: Seal) -> None:
+    """Write the manifest of a library whose last sources are new, unless somebody has written to them meanwhile."""
+    for file in (file for checkpoint in newest for file in checkpoint.weight_files.values()):
         if not file.is_untouched:
             raise SourceChanged(f"{file.path} was changed while it was read: run this again")
     write_file(library.folder / MANIFEST, library.manifest.to_json())
-    if library.manifest.sources[-1].form == "whole":
-        library.remember(library.names[-1], list(newest.weight_files.values()), seal)
+    for entry, checkpoint in zip(library.manifest.sources[-len(newest) :], newest, strict=True):
+        if entry.form == "whole":
+            library.remember(entry.name, list(checkpoint.weight_files.values()), seal)
     seal.save()
 
 
 def remove_source(folder: str | Path, name: str) -> Library:
     """Take a source out of the library; a checkpoint it points at stays where it is."""
     folder = Path(folder)
-    with _locked(folder):
+    with locked(folder):
         library = open_library(folder)
         entry = library.manifest.source(name)
         if name == library.manifest.base:
@@ -197,17 +262,17 @@ def add_experts(folder: str | Path, router: str | Path) -> tuple[Library, str]:
     folder, source = Path(folder), bank_of(router)
     data = source.read_bytes()
     bank = parse_bank(data, source)
-    with _locked(folder):
+    with locked(folder):
         library = open_library(folder)
         library.lend(bank)
         library.bank(bank.digest)  # refuses experts of another network
         path = folder / EXPERTS / bank_file(bank.digest)
         if path.parent.is_symlink():
             raise UnsafeFile(f"{path.parent} is a link; make it a folder of the library's own")
-        entry = BankEntry(digest=bank.digest, size=len(data), router=_name_from(Path(router)))
+        entry = BankEntry(digest=bank.digest, size=len(data), router=name_from(Path(router)))
         others = [each for each in library.manifest.experts if each.digest != bank.digest]
         manifest = _changed(library, experts=[each.model_dump() for each in (*others, entry)])
-        with _kept_if_filled(path.parent):
+        with kept_if_filled(path.parent):
             write_file(path, data)
             write_file(folder / MANIFEST, manifest.to_json())
     return Library(folder, manifest), bank.digest
@@ -221,7 +286,7 @@ def remove_experts(folder: str | Path, digest: str) -> Library:
         digest: of the bank, or its first eight characters or more.
     """
     folder = Path(folder)
-    with _locked(folder):
+    with locked(folder):
         library = open_library(folder)
         known = library.manifest.experts
         found = [entry for entry in known if len(digest) >= SHORTEST and entry.digest.startswith(digest)]
@@ -241,7 +306,7 @@ def remove_experts(folder: str | Path, digest: str) -> Library:
 def mark_safe(folder: str | Path, name: str) -> Library:
     """Make a source the safe one, instead of whichever was."""
     folder = Path(folder)
-    with _locked(folder):
+    with locked(folder):
         library = open_library(folder)
         library.manifest.source(name)
         manifest = _changed(library, safe=name)
@@ -266,7 +331,7 @@ def _store(
     if form == "whole":
         return SourceEntry(
             name=name,
-            path=_path_in(library.folder, candidate.folder),
+            path=path_in(library.folder, candidate.folder),
             digest=content_digest(source, library.specs, what, progress),
             n_parameters=_count(source, library.specs),
             files=_hash_files(candidate, seal, progress),
@@ -320,44 +385,3 @@ def _hash_files(checkpoint: Checkpoint, seal: Seal, progress: Progress) -> dict[
 
 def _count(source: Tensors, names: Iterable[str]) -> int:
     return sum(source.tensors[name].n_elements for name in names)
-
-
-def _path_in(library: Path, checkpoint: Path) -> str:
-    """Relative where the checkpoint lies inside the library, so that both can move together; else absolute."""
-    absolute = checkpoint.resolve()
-    if absolute.is_relative_to(library.resolve()):
-        absolute = absolute.relative_to(library.resolve())
-    try:
-        str(absolute).encode()
-    except UnicodeEncodeError:
-        raise NotFound(f"{checkpoint} has a name that is not UTF-8, as library.json needs; rename it") from None
-    return str(absolute)
-
-
-def _name_from(folder: Path) -> str:
-    resolved = folder.resolve()
-    # In the Hugging Face cache the folder is a revision; its grandparent is models--owner--name.
-    label = resolved.parent.parent.name if resolved.parent.name == "snapshots" else resolved.name
-    cleaned = re.sub(r"[^A-Za-z0-9._+-]", "-", label.removeprefix("models--")).lstrip("._+-")[:100]
-    return cleaned or "source"
-
-
-@contextmanager
-def _kept_if_filled(folder: Path) -> Iterator[None]:
-    """Make a folder if need be; it is gone again if nothing was put into it."""
-    folder.mkdir(exist_ok=True)
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            folder.rmdir()
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the library for one writer; a second one waits."""
-    if not folder.is_dir():
-        place = shlex.quote(str(folder))
-        raise NotFound(f"{folder} is not a folder; make a library with `smatter library init {place} BASE`")
-    with locked_folder(folder):
-        yield

@@ -140,12 +140,14 @@ class Method(Generic[S]):
         function: does the work.
         is_private: whether its results must not be kept where others could compare them.
         needs_router: whether it can do nothing without a trained router.
+        needs_settings: whether it says nothing that others do not, until it is told its settings.
     """
 
     settings: type[S]
     function: Callable[[LiveMixture, Task, S, Progress], Fit]
     is_private: bool = False
     needs_router: bool = False
+    needs_settings: bool = False
 
     def __call__(self, live: LiveMixture, task: Task, settings: S | None = None, progress: Progress = silent) -> Fit:
         """Adapt to a task; what is in `live` afterwards is of no importance.

@@ -38,21 +38,21 @@ class EvidenceSettings(MixSettings):
 @method(EvidenceSettings)
 def evidence(live: LiveMixture, task: Task, settings: EvidenceSettings, progress: Progress) -> Fit:
     """Weigh the sources by how well each explains the examples: a pass of each."""
-    from smatter.route.encode import Encoded, as_mixture, source_losses
+    from smatter.route.encode import as_mixture, hear
     from smatter.route.evidence import ByEvidence, Evidence, pooled_weights
 
     check_passes(live, settings)
     names = live.library.names
-    losses = source_losses(live, task.objective, names, progress)
+    encoded = hear(live, task.objective, names, progress)
     weigh = ByEvidence(names, settings.temperature, settings.max_sources)
-    encoded = Encoded(task.objective.classes, None, losses)
     weights = weigh(encoded).weights
-    pooled = pooled_weights(losses, settings.temperature)
+    assert encoded.losses is not None
+    pooled = pooled_weights(encoded.losses, settings.temperature)
     own, members = as_members(live, settings, pooled, as_mixture(live, weights, names).without_idle())
     return Fit(
         own,
         members=members,
-        evidence=Evidence.of(names, losses, settings.temperature),
+        evidence=Evidence.of(names, encoded.losses, settings.temperature, encoded.accuracies),
         spread=partial(encoded.spread, weigh),
         notes=task.notes,
         trace=Trace(path=(tuple(weights[0].tolist()),)),

@@ -64,7 +64,7 @@ def refined(live: LiveMixture, task: Task, settings: RefinedSettings, progress: 
     """Begin at a router's weights, or evidence's, and take a few steps down the loss of the examples."""
     from smatter.live.descent import Steps, descend_residual, descend_weights, keep_modules
     from smatter.live.problems import MixtureLoss, ResidualLoss
-    from smatter.route.encode import Encoded, as_mixture, encode, source_losses
+    from smatter.route.encode import as_mixture, encode, hear
     from smatter.route.evidence import ByEvidence, Evidence
     from smatter.route.opening import open_by_evidence
     from smatter.route.store import Ask
@@ -79,14 +79,16 @@ def refined(live: LiveMixture, task: Task, settings: RefinedSettings, progress: 
     passing, stepping = part(progress, len(told) / n_parts), part(progress, 1 / n_parts)
     if trained is None:
         weigh: Ask | ByEvidence = ByEvidence(names, settings.temperature, settings.max_sources)
-        encoded = Encoded(task.objective.classes, None, source_losses(live, task.objective, names, passing))
+        encoded = hear(live, task.objective, names, passing)
     else:
         weigh = trained.ask(live, names, settings.max_sources)
         encoded = encode(live, task.objective, told, passing)
     routing = weigh(encoded)
     if trained is not None and settings.evidence:
         routing = open_by_evidence(live, task.objective, trained, routing)
-    weights, residual = routing.weights, None
+    weights, residual, evidence = routing.weights, None, None
+    if encoded.losses is not None:
+        evidence = Evidence.of(names, encoded.losses, settings.temperature, encoded.accuracies)
     experts = None if trained is None else trained.mix(live, routing.experts)
     steps, notes = Steps(stepping), task.notes
     if not task.can_hold_out:
@@ -110,7 +112,7 @@ def refined(live: LiveMixture, task: Task, settings: RefinedSettings, progress: 
         experts=experts,
         expert_names=() if trained is None else trained.expert_names,
         residual=residual,
-        evidence=None if encoded.losses is None else Evidence.of(names, encoded.losses, settings.temperature),
+        evidence=evidence,
         likeness={} if trained is None else dict(zip(trained.probe.names, routing.attention.tolist(), strict=True)),
         spread=partial(encoded.spread, weigh),
         trace=Trace(tuple(steps.losses), tuple(steps.path) or (tuple(weights.mean(dim=0).tolist()),)),

@@ -27,11 +27,13 @@ class RoutedSettings(MixSettings):
         evidence: whether each source is passed the examples, and the router told how it does; then the mixture with
             each expert is passed them too, and the experts are weighed by that as well.
         max_sources: the most sources with weight; all by default.
+        experts: whether residual experts, and what is common to all tasks, may correct the mixture.
     """
 
     router: TrainedRouter | None = None
     evidence: bool = True
     max_sources: int | None = None
+    experts: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -50,6 +52,7 @@ def router(live: LiveMixture, task: Task, settings: RoutedSettings, progress: Pr
         task.objective,
         settings.router,
         evidence=settings.evidence,
+        experts=settings.experts,
         max_sources=settings.max_sources,
         progress=progress,
     )
@@ -62,15 +65,15 @@ def fit_of(live: LiveMixture, task: Task, settings: RoutedSettings, routed: Rout
     from smatter.route.evidence import Evidence
 
     trained, names = routed.ask.trained, live.library.names
-    routing, losses = routed.routing, routed.encoded.losses
+    routing, losses, accuracies = routed.routing, routed.encoded.losses, routed.encoded.accuracies
     pooled = routing.weights.mean(dim=0) if settings.mix == "weights" else routed.pooled
     own, members = as_members(live, settings, pooled, as_mixture(live, routing.weights, names).without_idle())
     return Fit(
         own,
         members=members,
-        experts=trained.mix(live, routing.experts),
+        experts=trained.mix(live, routing.experts) if settings.experts else None,
         expert_names=trained.expert_names,
-        evidence=None if losses is None else Evidence.of(names, losses),
+        evidence=None if losses is None else Evidence.of(names, losses, accuracies=accuracies),
         likeness=dict(zip(trained.probe.names, routing.attention.tolist(), strict=True)),
         spread=partial(routed.encoded.spread, routed.ask),
         notes=task.notes,

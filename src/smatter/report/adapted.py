@@ -1,14 +1,91 @@
 """A page on one task's model: its weights, what the task is like, how the weights moved, what was corrected."""
 
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
 from smatter.adapted import Adapted
 from smatter.report import page
+from smatter.report.pictures import contact_sheet, thumbnail
+
+MOST_CLASSES, MOST_SHOWN, MOST_CONFUSIONS = 20, 5, 12
+SIDE = 48
+"""Pixels of an example on the page."""
+LONGEST = 200
+"""Characters of a text on the page."""
 
 
 def adapted_page(adapted: Adapted, title: str) -> str:
     """All that is known of a model, on one page that needs no network."""
     lead = f"For {len(adapted.class_names)} classes: {', '.join(adapted.class_names[:20])}"
     lead += " and more." if len(adapted.class_names) > 20 else "."
-    return page.page(title, lead, *diagnostic_parts(adapted))
+    return page.page(title, lead, *_result_parts(adapted), *_example_parts(adapted), *diagnostic_parts(adapted))
+
+
+def _result_parts(adapted: Adapted) -> list[str]:
+    """How good it is beside what one would do instead, which classes it takes for which, and what it cost."""
+    rows = [("this model", adapted.held_out_accuracy, adapted.loss)]
+    rows += [
+        (each.name if each.source in (None, each.name) else f"{each.name}, {each.source}", *each.numbers)
+        for each in adapted.alternatives
+    ]
+    n_judged, passes = len(adapted.held_out_names), adapted.fit.passes
+    has_accuracy = all(math.isfinite(accuracy) for _, accuracy, _ in rows)
+    chart = page.bar_chart({name: accuracy for name, accuracy, _ in rows}, "held-out examples named correctly")
+    parts = [
+        page.section(
+            "How good it is",
+            f"On {n_judged} of the examples, each held out of the head that names it. They chose the weights, so "
+            "others are harder; and they are few, so small differences are luck: `smatter evaluate` tells more."
+            if has_accuracy
+            else "No class has an example to spare, so there are losses of altered views and no accuracy.",
+            chart if has_accuracy else "",
+            page.table(["", "leave-one-out loss"], [[name, f"{loss:.4f}"] for name, _, loss in rows]),
+        )
+    ]
+    counts = Counter(adapted.held_out_names)
+    if wrong := {pair: count for pair, count in counts.items() if pair[0] != pair[1]}:
+        lines = [[name, f"named {named}", str(count)] for (name, named), count in sorted(wrong.items(), key=_by_count)]
+        parts.append(
+            page.section(
+                "What it takes for what",
+                f"{sum(wrong.values())} of {n_judged} held-out examples.",
+                page.table(["example of", "", "times"], lines[:MOST_CONFUSIONS]),
+            )
+        )
+    cost = (
+        f"{passes.forwards} forward and {passes.backwards} backward passes of the examples in "
+        f"{adapted.fit.seconds:.1f} s to find it; {adapted.query_passes:.3g} passes of each input to use it."
+    )
+    return [*parts, page.section("What it costs", cost)]
+
+
+def _by_count(item: tuple[tuple[str, str], int]) -> tuple[int, tuple[str, str]]:
+    return -item[1], item[0]
+
+
+def _example_parts(adapted: Adapted) -> list[str]:
+    """The first examples of each class as they were given."""
+    support = adapted.support
+    if support is None or not isinstance(support.inputs, tuple):
+        return []
+    shown: dict[str, list[Any]] = {name: [] for name in support.class_names[:MOST_CLASSES]}
+    for value, label in zip(support.inputs, support.labels, strict=True):
+        if (name := support.class_names[label]) in shown and len(shown[name]) < MOST_SHOWN:
+            shown[name].append(value)
+    if support.kind == "texts":
+        rows = [[name, value[:LONGEST]] for name, values in shown.items() for value in values]
+        part = page.table(["class", "text"], rows)
+    else:
+        sheets = {
+            name: contact_sheet(np.stack([thumbnail(value, SIDE) for value in values]), len(values))
+            for name, values in shown.items()
+        }
+        part = page.pictures(sheets, MOST_SHOWN * SIDE)
+    text = ", ".join(f"{name} {count}" for name, count in list(adapted.examples.items())[:MOST_CLASSES])
+    return [page.section("The examples", f"How many of each class: {text}.", part)]
 
 
 def diagnostic_parts(adapted: Adapted) -> list[str]:

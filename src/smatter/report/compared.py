@@ -10,10 +10,9 @@ from typing import Any
 from smatter.evaluate.compare import COLUMNS, Comparison
 from smatter.evaluate.trials import Trial, Trials
 from smatter.report import page
+from smatter.report.adapted import LONGEST
 
 MOST_MISTAKES = 24
-LONGEST = 200
-"""Characters of a text on the page."""
 SIDE = 96
 """Pixels of a picture on the page."""
 

@@ -4,6 +4,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from html import escape as escape_html
 from pathlib import Path
+from typing import Literal
 
 from smatter.records import printable
 
@@ -23,7 +24,19 @@ td:first-child, th:first-child { text-align: left; } th { font-weight: 600; colo
 figure { margin: 1rem 0; } svg text { fill: var(--soft); font: 12px system-ui, sans-serif; }
 .pictures { display: flex; flex-wrap: wrap; gap: 1.2rem; } .pictures figcaption { max-width: 11rem; }
 .wide { overflow-x: auto; }
-.pictures img { image-rendering: pixelated; border-radius: 4px; }
+.pictures img { image-rendering: pixelated; border-radius: 4px; max-width: 100%; }
+.bars { display: grid; grid-template-columns: minmax(5rem, auto) 1fr auto; gap: .25rem .6rem; align-items: center;
+  font-size: .85rem; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
+.bars > span { max-width: 18rem; } .bars .track { position: relative; height: 14px; max-width: none; }
+.track i { display: block; height: 100%; border-radius: 2px; background: #2a78d6; }
+.track b { position: absolute; top: 6px; height: 2px; background: var(--ink); }
+@media (max-width: 40rem) {
+  body { margin: 1rem auto; } svg text { font-size: 20px; } .unit { display: none; }
+  .pictures { gap: .6rem; } .pictures figure { width: 46%; margin: .3rem 0; } .bars > span { max-width: 9rem; }
+  td, th { white-space: normal; padding: .3rem; }
+  .dense td, .dense th { padding: .25rem .15rem; font-size: .7rem; white-space: normal; }
+  .dense th:not(:first-child) span { writing-mode: vertical-rl; transform: rotate(180deg); } .dense th {
+    vertical-align: bottom; } }
 """
 START = "<!doctype html><html lang=en><meta charset=utf-8><meta name=generator content=smatter>"
 """Of every page, by which it is known again."""
@@ -63,17 +76,33 @@ def code(text: str) -> str:
     return "<pre>" + "\n".join(escape(line) for line in text.splitlines()) + "</pre>"
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str | float]]) -> str:
-    """A table; floats are shares between 0 and 1, shown as percent and shaded."""
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[str | float]], best: Literal["row", "column"] | None = None
+) -> str:
+    """A table; floats are shares between 0 and 1, shown as percent and shaded.
 
-    def cell(value: str | float) -> str:
+    Args:
+        columns: their headings.
+        rows: of cells.
+        best: where the highest share is bold: of each row, or of each column.
+    """
+    lines: Sequence[Sequence[str | float]] = list(zip(*rows, strict=True)) if best == "column" else rows
+    highest = [max((each for each in line if isinstance(each, float)), default=None) for line in lines]
+
+    def cell(value: str | float, row: int, column: int) -> str:
         if isinstance(value, str):
             return f"<td>{escape(value)}</td>"
-        return f'<td style="background: rgba(var(--heat), {0.55 * value**2:.3f})">{100 * value:.1f} %</td>'
+        told = f'{100 * value:.1f}<span class="unit"> %</span>'
+        if best and value == highest[column if best == "column" else row]:
+            told = f"<strong>{told}</strong>"
+        return f'<td style="background: rgba(var(--heat), {0.55 * value**2:.3f})">{told}</td>'
 
-    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
-    body = "".join(f"<tr>{''.join(map(cell, row))}</tr>" for row in rows)
-    return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'
+    head = "".join(f"<th><span>{escape(column)}</span></th>" for column in columns)
+    body = "".join(
+        f"<tr>{''.join(cell(value, number, place) for place, value in enumerate(row))}</tr>"
+        for number, row in enumerate(rows)
+    )
+    return f'<div class="wide"><table{" class=dense" if len(columns) > 4 else ""}><tr>{head}</tr>{body}</table></div>'
 
 
 def line_chart(series: Mapping[str, Sequence[float]], x: Sequence[float], x_label: str, y_label: str) -> str:
@@ -155,30 +184,29 @@ def scatter_chart(
 def bar_chart(
     values: Mapping[str, float], label: str, spreads: Mapping[str, float] | None = None, most: float = 1.0
 ) -> str:
-    """A bar for each share, with its value; `most` fills the width. A whisker shows how far it may move."""
-    width, left, right, row, thick = 720, 210, 70, 22, 14
-    height = row * len(values) + 4
+    """A bar for each share, with its value; `most` fills the width. A whisker shows how far it may move.
+
+    Boxes of the page and no drawing, so that words keep their size on a phone.
+    """
 
     def across(value: float) -> float:
-        return left + min(max(value / most, 0.0), 1.0) * (width - left - right)
+        return 100 * min(max(value / most, 0.0), 1.0)
 
-    bars = []
-    for index, (name, value) in enumerate(values.items()):
-        middle = row * index + row / 2 + 2
-        shown = name if len(name) <= 30 else f"{name[:4]}…{name[-25:]}"
-        bars.append(f'<text x="{left - 8}" y="{middle + 4:.1f}" text-anchor="end">{escape(shown)}</text>')
+    bars, told = [], []
+    for name, value in values.items():
+        whisker, spread = "", (spreads or {}).get(name, 0.0)
+        if spread > 0:
+            low, high = across(value - spread), across(value + spread)
+            whisker = f'<b style="left:{low:.1f}%;width:{high - low:.1f}%"></b>'
         bars.append(
-            f'<rect x="{left}" y="{middle - thick / 2:.1f}" width="{across(value) - left:.1f}" height="{thick}" '
-            f'rx="2" fill="{COLOURS[0]}"/>'
+            f'<span>{escape(name)}</span><span class="track"><i style="width:{across(value):.1f}%"></i>{whisker}</span>'
+            f"<span>{100 * value:.1f} %</span>"
         )
-        end = across(value)
-        if spreads and (spread := spreads.get(name, 0.0)) > 0:
-            low, end = across(value - spread), across(value + spread)
-            bars.append(f'<path d="M{low:.1f} {middle}H{end:.1f}" stroke="var(--ink)" stroke-width="1.5"/>')
-        bars.append(f'<text x="{end + 7:.1f}" y="{middle + 4:.1f}">{100 * value:.1f} %</text>')
+        told.append(f"{name} {100 * value:.1f} %")
+    spoken = escape(f"{label}: {', '.join(told)}")
     return (
-        f'<figure><svg viewBox="0 0 {width} {height}" width="100%" role="img" aria-label="{escape(label)}">'
-        f"{''.join(bars)}</svg><figcaption>{escape(label)}</figcaption></figure>"
+        f'<figure><div class="bars" role="img" aria-label="{spoken}">{"".join(bars)}</div>'
+        f"<figcaption>{escape(label)}</figcaption></figure>"
     )
 
 

@@ -1,6 +1,7 @@
 """Pictures side by side, as PNG."""
 
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,3 +24,14 @@ def contact_sheet(pictures: np.ndarray[Any, np.dtype[np.uint8]], n_columns: int,
     stream = io.BytesIO()
     Image.fromarray(page).save(stream, "PNG", optimize=True)
     return stream.getvalue()
+
+
+def thumbnail(picture: Any, side: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """A picture, or the path of one, in the middle of a white square, (side, side, 3)."""
+    from PIL import Image, ImageOps
+
+    from smatter.backbones.images import open_image
+
+    image = (open_image(Path(picture)) if isinstance(picture, str | Path) else picture).convert("RGB")
+    image = ImageOps.pad(image, (side, side), Image.Resampling.BILINEAR, color=(255, 255, 255))
+    return np.asarray(image, np.uint8)

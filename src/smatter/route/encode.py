@@ -7,6 +7,7 @@ so that no order matters: moments over the classes, a sum of learnt class vector
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +15,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
+from smatter.backbones.heads import prototype_head
 from smatter.compose.mixture import Mixture
 from smatter.errors import InvalidSettings
 from smatter.live.mixture import LiveMixture
@@ -68,11 +70,14 @@ class Encoded:
         classes: class of each example, (n_examples,); every class has at least one.
         features: of the examples by the base, (n_examples, d); none where evidence alone is asked.
         losses: of each example by each source, (n_sources, n_examples), where they were asked for.
+        accuracies: share of the examples that prototypes of each source name rightly, without having seen them; None
+            where no class has one to spare.
     """
 
     classes: Tensor
     features: Tensor | None
     losses: Tensor | None
+    accuracies: tuple[float | None, ...] = ()
 
     @cached_property
     def statistics(self) -> ClassStatistics:
@@ -126,11 +131,22 @@ class Routing:
     trust: Tensor
 
 
+def hear(live: LiveMixture, objective: Objective, sources: Sequence[str], progress: Progress = silent) -> Encoded:
+    """What some frozen sources make of the examples, and nothing else: one pass of each."""
+    losses, accuracies = list[Tensor](), list[float | None]()
+    for own, read in _passes(live, objective, sources, progress):
+        losses.append(own)
+        accuracies.append(_held_out(objective, read))
+    return Encoded(objective.classes, None, torch.stack(losses).double(), tuple(accuracies))
+
+
 def source_losses(
     live: LiveMixture, objective: Objective, sources: Sequence[str], progress: Progress = silent
 ) -> Tensor:
     """The loss of each example by each of some frozen sources, (n_sources, n_examples): one pass of each."""
-    return torch.stack([losses for losses, _ in _passes(live, objective, sources, progress)]).double()
+    losses = hear(live, objective, sources, progress).losses
+    assert losses is not None
+    return losses
 
 
 def encode(
@@ -148,15 +164,16 @@ def encode(
     """
     if not isinstance(objective, LeaveOneOut):
         raise InvalidSettings("a router compares classes, of which this task has none: use evidence or the solver")
-    base, features, losses = live.library.manifest.base, None, []
+    base, features, losses, accuracies = live.library.manifest.base, None, list[Tensor](), list[float | None]()
     for name, (own, read) in zip(sources, _passes(live, objective, sources, progress), strict=True):
         losses.append(own)
+        accuracies.append(_held_out(objective, read))
         if name == base and len(read) == len(own):  # no example has several views
             features = read
     if features is None:
         live.compose(Mixture.of({base: 1.0}))
         features = live.features(objective.plain)
-    return Encoded(objective.classes, features, torch.stack(losses).double() if losses else None)
+    return Encoded(objective.classes, features, torch.stack(losses).double() if losses else None, tuple(accuracies))
 
 
 def _passes(
@@ -168,6 +185,11 @@ def _passes(
         read = live.read(objective)
         progress(1 / len(sources))
         yield objective.losses(read), read
+
+
+def _held_out(objective: Objective, read: Tensor) -> float | None:
+    accuracy = objective.held_out_accuracy(read, prototype_head)
+    return accuracy if math.isfinite(accuracy) else None
 
 
 def as_mixture(live: LiveMixture, weights: Tensor, sources: Sequence[str]) -> Mixture:

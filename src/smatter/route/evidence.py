@@ -15,7 +15,7 @@ from smatter.errors import InvalidSupport
 from smatter.live.mixture import LiveMixture
 from smatter.live.objectives import Objective
 from smatter.records import Progress, silent
-from smatter.route.encode import Encoded, Routing, source_losses
+from smatter.route.encode import Encoded, Routing, hear
 from smatter.settings import check_temperature
 
 TEMPERATURE = 1.0
@@ -46,6 +46,8 @@ class Evidence:
         weights: softmax of minus the losses, in units of temperature times error; zero where negligible.
         error: standard error of the difference to the best source, the median over the others: what luck can do.
         temperature: how many of these a source may be worse before its weight falls by e.
+        accuracies: share of the examples that prototypes of each source name rightly, without having seen them; None
+            where no class has one to spare, and empty where that was not looked at.
     """
 
     sources: tuple[str, ...]
@@ -53,15 +55,23 @@ class Evidence:
     weights: tuple[float, ...]
     error: float
     temperature: float
+    accuracies: tuple[float | None, ...] = ()
 
     @classmethod
-    def of(cls, sources: Sequence[str], losses: Tensor, temperature: float | None = None) -> Evidence:
+    def of(
+        cls,
+        sources: Sequence[str],
+        losses: Tensor,
+        temperature: float | None = None,
+        accuracies: tuple[float | None, ...] = (),
+    ) -> Evidence:
         """Route by given losses.
 
         Args:
             sources: names of the sources.
             losses: of each example by each source, (n_sources, n_examples).
             temperature: `default_temperature` by default.
+            accuracies: of the sources on held-out examples, where they are known.
 
         >>> Evidence.of(("near", "far"), torch.tensor([[0.1, 0.2, 0.1], [2.0, 1.9, 2.2]])).weights
         (1.0, 0.0)
@@ -78,7 +88,14 @@ class Evidence:
         weights = torch.softmax(-usable / (temperature * error), dim=0)
         weights = torch.where(weights < NEGLIGIBLE, 0.0, weights)
         weights = weights / weights.sum()
-        return cls(tuple(sources), tuple(means.tolist()), tuple(weights.tolist()), error, temperature)
+        return cls(
+            tuple(sources),
+            tuple(means.tolist()),
+            tuple(weights.tolist()),
+            error=error,
+            temperature=temperature,
+            accuracies=accuracies,
+        )
 
     @property
     def best(self) -> str:
@@ -113,7 +130,9 @@ def gather_evidence(
         progress: told the share of the sources that is done.
     """
     names = live.library.names
-    return Evidence.of(names, source_losses(live, objective, names, progress), temperature)
+    heard = hear(live, objective, names, progress)
+    assert heard.losses is not None
+    return Evidence.of(names, heard.losses, temperature, heard.accuracies)
 
 
 @dataclass(frozen=True)

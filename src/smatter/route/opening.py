@@ -64,6 +64,7 @@ def route_task(
     trained: TrainedRouter,
     *,
     evidence: bool = True,
+    experts: bool = True,
     max_sources: int | None = None,
     progress: Progress = silent,
 ) -> Routed:
@@ -74,6 +75,7 @@ def route_task(
         objective: what the task asks of it.
         trained: the router.
         evidence: whether sources and experts are passed the examples.
+        experts: whether experts are; without them the routing has what the router itself says of them.
         max_sources: the most sources with weight; all by default.
         progress: told the share of the passes that is done.
     """
@@ -82,7 +84,7 @@ def route_task(
     encoded = encode(live, objective, sources if evidence else (), passing)
     ask = trained.ask(live, sources, max_sources)
     routing = ask(encoded)
-    if evidence:
+    if evidence and experts:
         routing = open_by_evidence(live, objective, trained, routing, opening)
     return Routed(ask, encoded, routing)
 

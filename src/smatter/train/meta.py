@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -18,7 +18,7 @@ from smatter.errors import InvalidSettings
 from smatter.settings.training import MetaSettings
 from smatter.train.curriculum import Curriculum
 from smatter.train.ensemble import EnsembleTeacher
-from smatter.train.lessons import Timetable, made_ahead, make_lesson
+from smatter.train.lessons import Timetable, made_ahead, make_lesson, signals_wait
 from smatter.train.log import Log
 from smatter.train.state import keep, resume
 from smatter.train.teacher import Teacher
@@ -62,13 +62,16 @@ def meta_train(
     best = {name: tensor.detach().clone() for name, tensor in tensors.items()}
     score = torch.tensor([0, torch.inf, torch.inf, 0, 0], dtype=torch.float64)
     kept = tensors | {f"best.{name}": tensor for name, tensor in best.items()} | {"score": score}
-    key = json.dumps([asdict(settings), trainee.key, curriculum.key])
+    # How many steps are wanted tells no runs apart: more of them extend a training.
+    key = json.dumps([asdict(settings) | {"n_steps": None}, trainee.key, curriculum.key])
     done = 0
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         done = resume(folder / STATE, key, kept, trainee.optimizer)
         if not done and (folder / STATE).exists():
             raise InvalidSettings(f"{folder} holds another training: delete it, or choose another folder to work in")
+        if done > settings.n_steps:
+            raise InvalidSettings(f"{folder} holds a training of {done} steps: ask for more to extend it")
     log = Log(None if folder is None else folder / LOG, done)
     live, everyone = trainee.live, tuple(range(len(trainee.sources)))
     validation = [
@@ -91,33 +94,49 @@ def meta_train(
         taught_share=taught_share,
     )
     step = done
+    references: dict[str, float] = dict(log.last(Validation).get("references", {}))
 
     def save() -> None:
         if folder is not None:
-            log.flush()
             keep(folder / STATE, key, step, kept, trainee.optimizer)
 
-    with made_ahead(live, timetable, range(done, settings.n_steps), n_workers) as all_lessons:
-        for lessons in all_lessons:
-            if _is_enough(step, score, settings):
-                break
-            log.add(told := trainee.step(step, lessons))
-            watch(told)
-            step += 1
-            ends = step == settings.n_steps
-            if validation and (ends or step % settings.validate_every == 0):
-                found = trainee.validate(step, validation)
-                log.add(found)
-                watch(found)
-                if found.mean_loss < _validation(score).mean_loss:
-                    score.copy_(torch.tensor(astuple(found)))
-                    _copy(tensors, best)
-            if folder is not None and step % save_every == 0:
-                save()
-    save()
+    def judge() -> None:
+        """Validate where it is due; a run that was stopped meanwhile begins with that."""
+        is_due = step == settings.n_steps or step % settings.validate_every == 0
+        if not validation or not step or not is_due or log.last(Validation).get("step") == step:
+            return
+        if not references:
+            references.update(trainee.references(validation))
+        found = replace(trainee.validate(step, validation), references=references)
+        with signals_wait():
+            log.add(found)
+            if found.mean_loss < _validation(score).mean_loss:
+                score.copy_(torch.tensor(found.numbers))
+                _copy(tensors, best)
+        watch(found)
+
+    try:
+        judge()
+        with made_ahead(live, timetable, range(done, settings.n_steps), n_workers) as all_lessons:
+            for lessons in all_lessons:
+                if _is_enough(step, score, settings):
+                    break
+                with signals_wait():  # a step is done or not, whoever asks the program to end
+                    log.add(told := trainee.step(step, lessons))
+                    step += 1
+                watch(told)
+                judge()
+                if step % save_every == 0:
+                    save()
+        save()
+    except BaseException as error:
+        if folder is not None and not isinstance(error, Exception):
+            save()
+            error.add_note(f"{step} steps are kept: run the same command again to go on")
+        raise
     if validation:
         _copy(best, tensors)
-        return Outcome(step, _validation(score))
+        return Outcome(step, replace(_validation(score), references=references))
     return Outcome(step, None)
 
 

@@ -82,7 +82,9 @@ class _Watch:
 
     def __call__(self, told: MetaStep | Validation) -> None:
         if isinstance(told, Validation):
-            self.words["valid"] = f"valid {told.accuracy:.1%}, with evidence {told.accuracy_with_evidence:.1%}"
+            beside = "".join(f", {name} {accuracy:.1%}" for name, accuracy in told.references.items())
+            self.words["valid"] = f"valid {told.accuracy:.1%}, told of losses {told.accuracy_with_evidence:.1%}{beside}"
+            self.progress(0, self.words["valid"])
             return
         self.words["loss"] = f"loss {told.loss:.3f}, entropy {told.entropy:.2f}"
         if told.shares:

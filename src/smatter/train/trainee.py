@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -15,12 +15,14 @@ from torch import Tensor
 
 from smatter.budget.multipliers import Multipliers
 from smatter.compose.experts import ExpertMix
+from smatter.compose.mixture import Mixture
 from smatter.errors import InvalidSettings
 from smatter.library.banks import Bank, PlacedBank
 from smatter.live.episodes import episode_queries
 from smatter.live.mixture import LiveMixture
 from smatter.route.descriptor import describe_sources, probe_statistics
 from smatter.route.encode import Routing, as_mixture
+from smatter.route.evidence import ByEvidence
 from smatter.route.experts import Experts, used, with_null
 from smatter.route.probe import Probe
 from smatter.route.router import Router
@@ -67,6 +69,8 @@ class Validation:
         loss_with_evidence: where it is told how each source does, too.
         accuracy: share of the queries recognised.
         accuracy_with_evidence: likewise.
+        references: accuracy of what needs no training on the same tasks: the base, the plain average of all sources,
+            and evidence routing.
     """
 
     step: int
@@ -74,6 +78,12 @@ class Validation:
     loss_with_evidence: float
     accuracy: float
     accuracy_with_evidence: float
+    references: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """All that a tensor can hold."""
+        return self.step, self.loss, self.loss_with_evidence, self.accuracy, self.accuracy_with_evidence
 
     @property
     def mean_loss(self) -> float:
@@ -223,6 +233,20 @@ class Trainee:
                 sums[row] += torch.tensor(figures, dtype=torch.float64)
         (loss, accuracy), (told_loss, told_accuracy) = (sums / len(lessons)).tolist()
         return Validation(step, loss, told_loss, accuracy, told_accuracy)
+
+    def references(self, lessons: Sequence[Lesson]) -> dict[str, float]:
+        """Accuracy of what needs no training, mean over some tasks with the losses of all sources."""
+        library, names = self.live.library, self.sources
+        weigh, found = ByEvidence(names), dict.fromkeys(("base", "average", "evidence"), 0.0)
+        average = Mixture.of(dict.fromkeys(names, 1 / len(names)))
+        for lesson in lessons:
+            queries = episode_queries(self.live, lesson.episode)
+            mixtures = {"base": Mixture.of({library.manifest.base: 1.0}), "average": average}
+            mixtures["evidence"] = as_mixture(self.live, weigh(lesson.encoded).weights, names)
+            for name, mixture in mixtures.items():
+                self.live.compose(mixture)
+                found[name] += queries.accuracy(self.live.read(queries)) / len(lessons)
+        return found
 
     def bank(self) -> Bank | None:
         """The experts as they are now, made discrete."""
