@@ -29,7 +29,7 @@ from smatter.route.evidence import Evidence
 MAX_BYTES = 1_000_000_000
 """Beyond it, results not used for longest are deleted."""
 
-FORMAT = 8
+FORMAT = 9
 """Raised when results of earlier versions must not be found any more."""
 
 NAME = r"[0-9a-f]{64}\.(?:safetensors|json)"
@@ -95,7 +95,7 @@ class Cache:
         """Keep a result, if the disk lets us."""
         if self.key is None:
             return
-        kept_as_is = ("likeness", "expert_names", "notes", "is_private", "seconds", "decision")
+        kept_as_is = ("likeness", "expert_names", "notes", "is_private", "seconds", "decision", "uncertainty")
         told = {name: getattr(fit, name) for name in kept_as_is}
         told |= {"spread": fit.spread(), "trace": asdict(fit.trace), "passes": asdict(fit.passes), "evidence": None}
         if fit.evidence:
@@ -163,6 +163,7 @@ class _Facts(_Record):
     passes: _Passes
     evidence: _Evidence | None
     decision: Decision | None = None
+    uncertainty: dict[str, Number] = {}
 
 
 class _Kept(_Record):

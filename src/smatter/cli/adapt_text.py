@@ -46,9 +46,17 @@ def tell_model(data: dict[str, Any], folder: Path, found: "Diagnostics | None") 
         seen = ", though the fit has: expect less on others" if len(path) > 1 or "weights_per_module" in data else ""
         share = f"{data['held_out_accuracy']:.0%}"
         say(f"the {data['head']} head recognises {share} of examples that it has not seen{seen}")
+    _tell_certificates(data)
     if "refit" in data:
         tell_loss(data["refit"])
     _tell_places(data, folder)
+
+
+def _tell_certificates(data: dict[str, Any]) -> None:
+    """What calibration tasks prove of the rule that was followed."""
+    for certificate in data["certificates"]:
+        say(f"{certificate['rule']} is certified: " + "; ".join(each["told"] for each in certificate["bounds"]))
+        say(f"  {certificate['promise']}")
 
 
 def _tell_places(data: dict[str, Any], folder: Path) -> None:
