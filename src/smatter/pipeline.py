@@ -107,7 +107,7 @@ def adapt(
         told = sources_digest(library.manifest)
         adapted.certificates = certificates_beside(asked.certificates, origin, told, fit.decision)
     if drift is not None:
-        adapted = _watched(live, task, adapted, asked, Path(drift), on_drift)
+        adapted = _watched(live, task, adapted, router=asked, path=Path(drift), on_drift=on_drift)
     if queries is not None:
         adapted.learn_from(queries)
     return adapted
@@ -129,6 +129,7 @@ def _watched(
     live: LiveMixture,
     task: Task,
     adapted: Adapted,
+    *,
     router: TrainedRouter | None,
     path: Path,
     on_drift: str | None,

@@ -94,7 +94,7 @@ OnDrift = Annotated[
     str | None,
     typer.Option(
         metavar="WHAT",
-        help="With --drift: what is done while tasks differ: warn, base, or a method that asks no router; kept in FILE.",
+        help="With --drift: what is done while tasks differ: warn [default], base, or a method without a router.",
         show_default=False,
     ),
 ]
