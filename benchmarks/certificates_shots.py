@@ -61,9 +61,7 @@ def shot_rows() -> Rows:
     }
     rows = []
     for label in (*map(str, SHOTS), "queries of the drawn classes"):
-        chosen = [
-            int(np.argmax(each["accuracies"]) if label not in each else np.argmin(each[label])) for each in found
-        ]
+        chosen = [int(np.argmax(each["accuracies"]) if label not in each else np.argmin(each[label])) for each in found]
         wrong = [one != best[each["domain"]] for one, each in zip(chosen, found, strict=True)]
         cost = [
             each["accuracies"][best[each["domain"]]] - each["accuracies"][one]

@@ -60,7 +60,7 @@ class Record:
         """Class of each query, (n_queries,)."""
         return np.array(self.told["truth"])
 
-    @property
+    @cached_property
     def error(self) -> float:
         """Share of the queries that are named wrongly."""
         return float((self.probabilities.argmax(axis=1) != self.truth).mean())
@@ -72,6 +72,7 @@ class Record:
         return float(((self.probabilities - truth) ** 2).sum(axis=1).mean() / 2)
 
 
+@cache
 def records(name: str, most: int = 10_000) -> list[Record]:
     """What is kept of a list, in order."""
     path = FOLDER / f"{name}.jsonl"
