@@ -62,7 +62,8 @@ def elsewhere() -> tuple[dict[str, float], Rows]:
         rows.append(
             {
                 "calibrated on": source, "n": len(known), "asked": name, "tasks": len(asked), "bound": mean.value,
-                "measured": float(asked.mean()), "half_interval": float(half), "holds": bool(asked.mean() <= mean.value),
+                "measured": float(asked.mean()), "half_interval": float(half),
+                "holds": bool(asked.mean() <= mean.value),
                 "surely_fails": bool(asked.mean() - half > mean.value), "tail_bound": tail.value,
                 "tail_measured": worst_mean(asked),
             }
