@@ -27,6 +27,8 @@ from smatter.live.task import Task
 from smatter.live.transduce import Learnt, features_of, learn
 from smatter.methods import Fit
 from smatter.records import told_names, told_shares
+from smatter.route.certificates import Certificate
+from smatter.route.watch import Watch
 from smatter.settings import HeadName
 from smatter.tasks.support import Support
 
@@ -101,6 +103,8 @@ class Adapted:
         self._model = TaskModel(live, replace(bare, head=told, members=members))
         self.recipe = bare if fit.is_private else self._model.recipe
         self.learnt: Learnt | None = None
+        self.certificates: tuple[Certificate, ...] = ()
+        self.watch: Watch | None = None
 
     def __repr__(self) -> str:
         made = f"Adapted by {self.method or 'an unknown method'}"
@@ -179,6 +183,12 @@ class Adapted:
         assert isinstance(objective, LeaveOneOut)
         scores = pool([objective.scores(read) for read in self._reads], self._weights)
         return float(objective.losses_of(scores).mean())
+
+    @cached_property
+    def uncertainty(self) -> dict[str, float]:
+        """Scores of how unsure the routing is, with the loss of the model on the examples; what drift is watched by."""
+        found = {**self.fit.uncertainty, "support-loss": self.loss} if self.fit.uncertainty else {}
+        return {name: value for name, value in found.items() if math.isfinite(value)}
 
     @cached_property
     def diagnostics(self) -> Diagnostics:
@@ -289,6 +299,9 @@ class Adapted:
             "likeness": dict(fit.likeness),
             "experts": fit.expert_weights,
             "decision": fit.decision and fit.decision.model_dump(),
+            "uncertainty": self.uncertainty,
+            "certificates": [each.told() for each in self.certificates],
+            "drift": self.watch and self.watch.model_dump(mode="json", include={"then", "seen", "alarms"}),
             "steps": list(fit.trace.losses),
             "path": [list(row) for row in fit.trace.path],
             "advice": list(fit.trace.endings),

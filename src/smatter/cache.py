@@ -95,7 +95,7 @@ class Cache:
         """Keep a result, if the disk lets us."""
         if self.key is None:
             return
-        kept_as_is = ("likeness", "expert_names", "notes", "is_private", "seconds", "decision")
+        kept_as_is = ("likeness", "expert_names", "notes", "is_private", "seconds", "decision", "uncertainty")
         told = {name: getattr(fit, name) for name in kept_as_is}
         told |= {"spread": fit.spread(), "trace": asdict(fit.trace), "passes": asdict(fit.passes), "evidence": None}
         if fit.evidence:
@@ -164,6 +164,7 @@ class _Facts(_Record):
     passes: _Passes
     evidence: _Evidence | None
     decision: Decision | None = None
+    uncertainty: dict[str, Number] = {}
 
 
 class _Kept(_Record):

@@ -16,7 +16,7 @@ from smatter.backbones.classifier import Classifier
 from smatter.cache import Cache
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
-from smatter.compose.records import Origin
+from smatter.compose.records import MAX_WORDS, Decision, Origin
 from smatter.errors import InvalidSettings
 from smatter.library.library import Library, open_library
 from smatter.library.recipes import read_recipe
@@ -24,8 +24,12 @@ from smatter.live.mixture import LiveMixture
 from smatter.live.task import Task
 from smatter.methods import Fit
 from smatter.records import Progress, silent
+from smatter.route.certificates import certificates_beside, find_certificates, sources_digest
 from smatter.route.store import TrainedRouter, read_router
+from smatter.route.watch import WARN, watch_task
 from smatter.settings import HeadName
+from smatter.settings.decisions import BASE
+from smatter.settings.rules import LIMITS, rule_of
 from smatter.tasks.given import several
 from smatter.tasks.support import Support, read_support
 
@@ -43,6 +47,8 @@ def adapt(
     head: HeadName = "prototype",
     queries: Any = None,
     cache: str | Path | None = None,
+    drift: str | Path | None = None,
+    on_drift: str | None = None,
     progress: Progress = silent,
 ) -> Adapted:
     """Fit a library to a task. The order of examples and classes does not change a bit of the weights.
@@ -57,6 +63,10 @@ def adapt(
         queries: inputs without labels, to be named later, as `predict` takes them; prototypes are moved by them.
         cache: a folder where results are kept, and found again for the same task; not private ones, nor those of a
             router that is not on disk.
+        drift: a file that counts how tasks differ from those that the router was calibrated on, made where there is
+            none; see `route.watch`.
+        on_drift: what happens while it says that they do: `warn`, `base`, or a method that is followed instead; by
+            default what the file says, and `warn` in a new one.
         progress: told shares of the work.
     """
     if head not in get_args(HeadName):
@@ -68,6 +78,7 @@ def adapt(
         raise InvalidSettings(f"{cache} is a file, and results are kept in a folder: give another name as the cache")
     name = method or ("evidence" if router is None else "router")
     way = methods.find(name)
+    check_watching(drift, on_drift, router)
     if isinstance(router, str | Path) and hasattr(way.settings, "router"):
         router = read_router(router)
     settings = way.with_router(settings, router)
@@ -92,8 +103,60 @@ def adapt(
     if queries is not None and fit.is_private:
         raise InvalidSettings("private weights have no prototypes that queries could move: leave the queries out")
     adapted = judged_model(live, task, fit, head=head, class_names=support.class_names, origin=origin, support=support)
+    if asked is not None and head == "prototype" and queries is None:
+        told = sources_digest(library.manifest)
+        adapted.certificates = certificates_beside(asked.certificates, origin, told, fit.decision)
+    if drift is not None:
+        adapted = _watched(live, task, adapted, router=asked, path=Path(drift), on_drift=on_drift)
     if queries is not None:
         adapted.learn_from(queries)
+    return adapted
+
+
+def check_watching(drift: object, on_drift: str | None, router: object) -> None:
+    """Refuse to watch what cannot be watched, and to follow what cannot be followed."""
+    if drift is None and on_drift is not None:
+        raise InvalidSettings("nothing is watched for drift: give --drift FILE, or leave out --on-drift")
+    if drift is not None and router is None:
+        raise InvalidSettings("drift is told by the scores of a router: give --router, or leave out --drift")
+    if on_drift not in (None, WARN, BASE):
+        way = methods.find(on_drift)
+        if way.needs_router or way.is_private:
+            raise InvalidSettings(f"{on_drift} cannot be followed instead: use {WARN}, {BASE} or another method")
+
+
+def _watched(
+    live: LiveMixture,
+    task: Task,
+    adapted: Adapted,
+    *,
+    router: TrainedRouter | None,
+    path: Path,
+    on_drift: str | None,
+) -> Adapted:
+    """Count the task; while an alarm stands, no certificate is told, and another method may be followed."""
+    origin = adapted.origin
+    assert origin is not None
+    rule = rule_of(origin.method, {key: text for key, text in origin.settings.items() if key not in LIMITS})
+    if router is None or rule is None:
+        raise InvalidSettings(f"{origin.method} with these settings is no rule that is calibrated: leave out --drift")
+    library = live.library
+    certificate = find_certificates(router.certificates, rule, sources_digest(library.manifest))[0]
+    watch = watch_task(path, certificate, adapted.uncertainty, on_drift)
+    if watch.alarms:
+        told, fit = (*adapted.fit.notes, watch.told), adapted.fit
+        if watch.then == WARN:
+            adapted.fit = replace(fit, notes=told)
+        else:
+            alone = Fit(Mixture.of({library.manifest.base: 1.0}))
+            other = alone if watch.then == BASE else methods.find(watch.then)(live, task)
+            reason = f"{watch.then} instead: {watch.told}"[:MAX_WORDS]
+            decision = Decision(outcome="abstained", rule=watch.then, reason=reason)
+            fit = replace(other, notes=told, decision=decision, uncertainty=fit.uncertainty)
+            options = {"head": adapted.head, "class_names": adapted.class_names, "origin": origin}
+            adapted = judged_model(live, task, fit, **options)
+        adapted.certificates = ()
+    adapted.watch = watch
     return adapted
 
 

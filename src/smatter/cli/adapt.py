@@ -20,6 +20,7 @@ from smatter.cli.adapt_options import (
     SelfContained,
     Support,
     Temperature,
+    Watching,
 )
 from smatter.cli.adapt_text import tell_model
 from smatter.cli.grouped import grouped
@@ -39,6 +40,7 @@ def adapt(
     results: Results,
     fitting: Fitting,
     before: Before,
+    watching: Watching,
     support: MaybeSupport = None,
     self_contained: SelfContained = False,
 ) -> None:
@@ -62,6 +64,8 @@ def adapt(
         head=fitting.head or (old.head.kind if old and old.head else "prototype"),
         cache=fitting.cache,
         queries=None if fitting.queries is None else _unlabelled(fitting.queries),
+        drift=watching.drift,
+        on_drift=watching.on_drift,
     )
     more = {"router": fitting.router and str(fitting.router)} | ({"refit": what_is_lost(adapted, old)} if old else {})
     _finish(folder, adapted, results, self_contained, **more)

@@ -91,6 +91,20 @@ Queries = Annotated[
 CacheFolder = Annotated[
     Path | None, typer.Option(metavar="FOLDER", help="Keep the result there, and find it again for the same task.")
 ]
+DriftFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Count there how tasks differ from those that the router was calibrated on, and warn."
+    ),
+]
+OnDrift = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WHAT",
+        help="With --drift: what is done while tasks differ: warn [default], base, or a method without a router.",
+        show_default=False,
+    ),
+]
 Diagnosed = Annotated[bool, typer.Option("--diagnostics", help="Say what the model is made of.")]
 Page = Annotated[
     Path | None, typer.Option("--report", metavar="PAGE", help="Write an HTML page on the model, with pictures.")
@@ -144,6 +158,14 @@ class Before:
 
     refit: Refit = None
     renormalise: Renormalise = False
+
+
+@dataclass(frozen=True)
+class Watching:
+    """Whether tasks are still like those of calibration."""
+
+    drift: DriftFile = None
+    on_drift: OnDrift = None
 
 
 @dataclass(frozen=True)

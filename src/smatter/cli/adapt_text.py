@@ -63,6 +63,7 @@ def _tell_fit(data: dict[str, Any], found: "Diagnostics | None") -> None:
         share = f"{data['held_out_accuracy']:.0%}"
         say(f"the {data['head']} head recognises {share} of examples that it has not seen{seen}")
     _tell_alternatives(data["alternatives"], sum(data["examples"].values()))
+    _tell_certificates(data)
 
 
 def _tell_examples(examples: dict[str, int]) -> None:
@@ -85,6 +86,13 @@ def _tell_alternatives(alternatives: list[dict[str, Any]], n_examples: int) -> N
     if told:
         say(f"without adapting, {', '.join(told)}")
         say(f"{n_examples} examples tell no small differences apart: `smatter evaluate` does on more, for all methods")
+
+
+def _tell_certificates(data: dict[str, Any]) -> None:
+    """What calibration tasks prove of the rule that was followed."""
+    for certificate in data["certificates"]:
+        say(f"{certificate['rule']} is certified: " + "; ".join(each["told"] for each in certificate["bounds"]))
+        say(f"  {certificate['promise']}")
 
 
 def _tell_places(data: dict[str, Any], folder: Path) -> None:

@@ -6,7 +6,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from smatter.files.fields import Digest, FileName, Name, TensorName
 
-Words = Annotated[str, StringConstraints(max_length=1_000)]
+MAX_WORDS = 1_000
+Words = Annotated[str, StringConstraints(max_length=MAX_WORDS)]
 Setting = Annotated[str, StringConstraints(max_length=100_000)]
 Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
 Share = Annotated[Number, Field(ge=0, le=1)]

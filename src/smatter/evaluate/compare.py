@@ -37,6 +37,8 @@ class Score(BaseModel):
         forwards: passes of all examples through a network that adapting took.
         backwards: those with a gradient.
         query_passes: of each query.
+        briers: half of the squared distance of the probabilities from each query's own class, in [0, 1].
+        uncertainty: of the routing, by the name of the score.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -47,6 +49,8 @@ class Score(BaseModel):
     forwards: int
     backwards: int
     query_passes: Number
+    briers: tuple[Number, ...] = ()
+    uncertainty: dict[str, Number] = {}
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import torch
 from pydantic import ValidationError
@@ -19,7 +20,6 @@ from smatter.errors import CannotWrite, InvalidSettings, NotFound, SmatterError
 from smatter.evaluate.compare import Comparison, Score, Scored
 from smatter.evaluate.contenders import Contender, contenders
 from smatter.evaluate.trials import Trial, Trials
-from smatter.files.hashing import file_digest
 from smatter.files.reading import read_small_json
 from smatter.files.writing import write_file
 from smatter.library.library import Library, open_library
@@ -27,10 +27,11 @@ from smatter.live.mixture import LiveMixture
 from smatter.live.task import Task
 from smatter.pipeline import judged_model
 from smatter.records import Progress, silent
+from smatter.route.place import router_identity
 from smatter.route.store import read_router
 from smatter.train.lessons import begin_worker, signals_wait
 
-FORMAT = 1
+FORMAT = 2
 """Raised when scores of earlier versions must not be found any more."""
 
 Job = tuple[int, Contender]
@@ -60,6 +61,34 @@ def evaluate_methods(
     """
     library = library if isinstance(library, Library) else open_library(library)
     taking_part = contenders(library, methods, router is not None)
+    settings: dict[str, Any] = {"router": router, "cache": cache, "n_workers": n_workers, "progress": progress}
+    compared = score_contenders(library, trials, taking_part, **settings)
+    if not compared.complete:
+        raise InvalidSettings(f"every method failed, {compared.standings[0].name}: {compared.standings[0].failure}")
+    return compared
+
+
+def score_contenders(
+    library: Library,
+    trials: Trials | Sequence[Trial],
+    taking_part: Sequence[Contender],
+    *,
+    router: str | Path | None = None,
+    cache: str | Path | None = None,
+    n_workers: int = 1,
+    progress: Progress = silent,
+) -> Comparison:
+    """The same for contenders, of whom all may fail.
+
+    Args:
+        library: open.
+        trials: tasks with queries.
+        taking_part: who is scored on each.
+        router: folder of a trained router, for methods that ask one.
+        cache: a folder where each score is kept.
+        n_workers: processes.
+        progress: called with 1 for every contender on every task.
+    """
     kept = _Kept(cache, library, router)
     if not len(trials):
         raise InvalidSettings("there is no task to score methods by: give at least one")
@@ -85,10 +114,7 @@ def evaluate_methods(
         raise
     told = trials.told if isinstance(trials, Trials) else f"{len(tasks)} tasks"
     scores = {each.name: [found[index, each] for index in range(len(tasks))] for each in taking_part}
-    compared = Comparison(told, tasks, scores)
-    if not compared.complete:
-        raise InvalidSettings(f"every method failed, {compared.standings[0].name}: {compared.standings[0].failure}")
-    return compared
+    return Comparison(told, tasks, scores)
 
 
 class Scorer:
@@ -129,7 +155,8 @@ class Scorer:
         probabilities = adapted.predict(trial.queries).probabilities
         if not bool(torch.isfinite(probabilities).all()):
             raise InvalidSettings("the model gives no number for some queries")
-        own = probabilities[torch.arange(len(trial.truth)), torch.tensor(trial.truth)]
+        truth = torch.nn.functional.one_hot(torch.tensor(trial.truth), probabilities.shape[1])
+        own = probabilities[truth.bool()]
         return Score(
             named=tuple(probabilities.argmax(dim=1).tolist()),
             losses=tuple(own.double().clamp_min(torch.finfo(own.dtype).tiny).log().neg().tolist()),
@@ -137,6 +164,8 @@ class Scorer:
             forwards=forwards,
             backwards=backwards,
             query_passes=adapted.query_passes,
+            briers=tuple((((probabilities.double() - truth) ** 2).sum(dim=1) / 2).tolist()),
+            uncertainty=adapted.uncertainty,
         )
 
 
@@ -153,10 +182,9 @@ class _Kept:
                 raise CannotWrite(f"cannot keep scores in {folder} ({reason}); give another --cache") from None
         if router is not None and not Path(router).is_dir():
             raise NotFound(f"{router} is no folder; give the router's, which `smatter train` wrote")
-        files = [] if router is None else sorted(each for each in Path(router).iterdir() if each.is_file())
-        digests = [[each.name, file_digest(each)] for each in files]
+        routing = "" if router is None else router_identity(Path(router))
         sources = [manifest.base, library.partition.digest, sorted(manifest.digests.items())]
-        self.common = [FORMAT, __version__, sources, digests]
+        self.common = [FORMAT, __version__, sources, routing]
 
     def get(self, contender: Contender, task: str) -> Score | None:
         """A score, if it was kept; a damaged one is none."""

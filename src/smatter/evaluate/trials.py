@@ -199,7 +199,19 @@ def _suite_trials(where: str | Path, frozen: str | Path | None, draw: DrawSettin
         settings = SamplerSettings(draw.split, draw.role, way, n_shot=shot, n_query=draw.n_query or 10)
         tasks = TaskList("drawn", Sampler(suite, settings, draw.seed), draw.n_tasks)
     what = f"the list {tasks.name}" if frozen is not None else f"drawn from split {draw.split}, seed {draw.seed}"
-    return Trials(f"{len(tasks)} tasks of {suite.name}, {what}", len(tasks), partial(_of_list, tasks))
+    return trials_of(tasks, what)
+
+
+def trials_of(tasks: TaskList, what: str, n_tasks: int | None = None) -> Trials:
+    """The tasks of a list as trials.
+
+    Args:
+        tasks: the list.
+        what: it is, for people.
+        n_tasks: the first ones; all by default.
+    """
+    count = len(tasks) if n_tasks is None else n_tasks
+    return Trials(f"{count} tasks of {tasks.sampler.suite.name}, {what}", count, partial(_of_list, tasks))
 
 
 def _of_list(tasks: TaskList, index: int) -> Trial:

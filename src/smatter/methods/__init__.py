@@ -78,6 +78,7 @@ class Fit:
         residual: the task's own correction; none where there is none.
         members: further networks whose scores are averaged with those of the mixture, without heads yet.
         decision: how sure the routing is and what follows, where that was asked for.
+        uncertainty: how unsure the routing is, by the name of the score; empty where nothing was routed.
         evidence: the loss of each source, where the method looked at it.
         likeness: how much the task is like each group of a router's probe set, by name.
         spread: tells, when it is asked, how much the first weights vary with the choice of examples: standard
@@ -96,6 +97,7 @@ class Fit:
     residual: Residual | None = None
     members: tuple[Member, ...] = ()
     decision: Decision | None = None
+    uncertainty: Mapping[str, float] = field(default_factory=dict)
     evidence: Evidence | None = None
     likeness: Mapping[str, float] = field(default_factory=dict)
     spread: Callable[[], tuple[float, ...]] = field(default=tuple, compare=False, repr=False)

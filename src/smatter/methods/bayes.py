@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from smatter.compose.records import Decision
 from smatter.errors import InvalidRouter
 from smatter.methods import Fit, method
-from smatter.settings.decisions import ESCALATE, Limit, Rule, check_fallback
+from smatter.settings.decisions import ESCALATE, USUAL, Limit, Rule, check_fallback
 
 if TYPE_CHECKING:
     from smatter.live.mixture import LiveMixture
@@ -36,7 +36,7 @@ class BayesSettings:
     """
 
     router: TrainedRouter | None = None
-    decision: str = "half:3"
+    decision: str = USUAL
     abstain: str | None = None
     fallback: str = ESCALATE
     seed: int = 0
@@ -61,7 +61,7 @@ def bayes(live: LiveMixture, task: Task, settings: BayesSettings, progress: Prog
     from smatter.route.encode import as_mixture
     from smatter.route.opening import route_task
     from smatter.route.table import pass_routings, row_names
-    from smatter.route.uncertainty import Facts
+    from smatter.route.uncertainty import Facts, scores_of_support
 
     assert settings.router is not None and isinstance(task.objective, LeaveOneOut)
     rule, trained, library = Rule.parse(settings.decision), settings.router, live.library
@@ -72,8 +72,8 @@ def bayes(live: LiveMixture, task: Task, settings: BayesSettings, progress: Prog
     progress(0.5)
     found, point = posterior(table), table.points[0]
     told = Decision(outcome="routed", rule=settings.decision)
+    facts = Facts(table, found, posterior.log_prior, row_names(posterior.catalogue).index(base))
     if settings.abstain is not None:
-        facts = Facts(table, found, posterior.log_prior, row_names(posterior.catalogue).index(base))
         calibration = posterior.calibration(settings.decision)
         told = judge(facts, Limit.parse(settings.abstain), calibration, settings.fallback)
     if told.outcome == "routed":
@@ -89,6 +89,7 @@ def bayes(live: LiveMixture, task: Task, settings: BayesSettings, progress: Prog
         mixture=own,
         experts=trained.mix(live, deployed.points[0, n_sources:-1]),
         members=tuple(Member(float(w), each) for w, each in zip(deployed.weights[1:], others, strict=True)),
+        uncertainty={**plain.uncertainty, **scores_of_support(facts)},
         decision=told.model_copy(update={"passes": float(len(deployed.points))}),
         notes=(*task.notes, told.reason) if told.reason else task.notes,
     )

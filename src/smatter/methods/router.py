@@ -73,6 +73,7 @@ def fit_of(live: LiveMixture, task: Task, settings: RoutedSettings, routed: Rout
         members=members,
         experts=trained.mix(live, routing.experts) if settings.experts else None,
         expert_names=trained.expert_names,
+        uncertainty=routed.uncertainty,
         evidence=None if losses is None else Evidence.of(names, losses, accuracies=accuracies),
         likeness=dict(zip(trained.probe.names, routing.attention.tolist(), strict=True)),
         spread=partial(routed.encoded.spread, routed.ask),

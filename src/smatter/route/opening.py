@@ -51,6 +51,19 @@ class Routed:
         return torch.cat([self.routing.weights.double().mean(dim=0), alpha, 1 - alpha.sum()[None]])
 
     @property
+    def uncertainty(self) -> dict[str, float]:
+        """Entropy of the weights of the sources, and their divergence from the prior, KL(w || p), in nats.
+
+        Both are watched for drift, in either direction: neither alone says that a routing is bad.
+        """
+        weights, prior = self.routing.weights.double().mean(dim=0), self.prior.double()
+        floor = torch.finfo(torch.float32).tiny
+        return {
+            "weight-entropy": float(torch.special.entr(weights).sum()),
+            "weight-divergence": float(torch.special.xlogy(weights, weights / prior.clamp_min(floor)).sum()),
+        }
+
+    @property
     def pooled(self) -> Tensor:
         """Weights of the sources' predictions, (n_sources,): by evidence and the prior, where there is evidence."""
         if self.encoded.losses is None:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from smatter.errors import InvalidRouter, NotFound
-from smatter.files.reading import read_small_json
+from smatter.files.reading import MappedFile, parse_json, read_small_json, safe_path
 from smatter.library.banks import BANK
 from smatter.library.manifest import Manifest
 
 TABLE, WEIGHTS, POSTERIOR = "router.json", "router.safetensors", "posterior.safetensors"
 MAX_TABLE_BYTES = 64_000_000
+ROUTING = ("settings", "base", "partition", "sources", "groups", "texts", "weights", "experts")
+"""What router.json holds that routing depends on."""
 
 
 def is_router(folder: Path) -> bool:
@@ -23,6 +29,35 @@ def router_table(folder: Path) -> object:
     if not (folder / TABLE).exists():
         raise NotFound(f"{folder} has no {TABLE}: give the folder that `smatter train` wrote")
     return read_small_json(folder / TABLE, MAX_TABLE_BYTES)
+
+
+def router_identity(folder: Path) -> str:
+    """Digest of all that routes; calibrations, certificates and the record of the training change nothing of it."""
+    table = router_table(folder)
+    return identity_of(table, folder) if isinstance(table, dict) else ""
+
+
+def identity_of(table: Mapping[str, Any], folder: Path) -> str:
+    """The same, of a table that is not written yet.
+
+    Args:
+        table: contents of router.json.
+        folder: where the other files are.
+    """
+    whole = hashlib.sha256(json.dumps([table.get(name) for name in ROUTING], sort_keys=True).encode())
+    if table.get("posterior") is not None:
+        file = MappedFile(safe_path(folder, POSTERIOR))
+        told = {key: parse_json(text.encode(), folder) for key, text in sorted(file.header.metadata.items())}
+        kept = [
+            {name: value for name, value in each.items() if name not in ("calibrations", "record")}
+            for each in told.values()
+            if isinstance(each, dict)
+        ]
+        whole.update(json.dumps(kept, sort_keys=True).encode())
+        for name in sorted(file.header.tensors):
+            if not name.startswith("calibration."):
+                whole.update(file.whole(name).tobytes())
+    return whole.hexdigest()
 
 
 def check_trained_for(base: object, partition: object, manifest: Manifest) -> None:

@@ -2,7 +2,7 @@
 
 It holds all that routing needs beside the library: the router's weights, the probe set, by which sources that come
 later are described, descriptors of the sources that it was trained with, the bank of residual experts and, where one
-was learnt, a posterior over routings.
+was learnt, a posterior over routings. What calibration tasks say of its rules stands in router.json.
 """
 
 from __future__ import annotations
@@ -29,12 +29,22 @@ from smatter.files.writing import new_folder, write_file, write_tensors
 from smatter.library.banks import BANK, Bank, read_bank
 from smatter.live.mixture import LiveMixture
 from smatter.records import Progress, TensorSpec, printable, silent
+from smatter.route.certificates import Certificate
 from smatter.route.descriptor import N_MOMENTS, describe_sources
 from smatter.route.encode import ClassStatistics, Encoded, Routing
 from smatter.route.evidence import default_temperature, pooled_weights
 from smatter.route.experts import used, with_null
 from smatter.route.learnt import LearntPosterior, read_posterior, write_posterior
-from smatter.route.place import POSTERIOR, TABLE, WEIGHTS, check_trained_for, is_router, router_table
+from smatter.route.place import (
+    POSTERIOR,
+    TABLE,
+    WEIGHTS,
+    check_trained_for,
+    identity_of,
+    is_router,
+    router_identity,
+    router_table,
+)
 from smatter.route.probe import Probe
 from smatter.route.router import Router
 from smatter.settings.training import RouterSettings
@@ -66,6 +76,7 @@ class _Table(BaseModel):
     experts: Digest | None
     posterior: Digest | None = None
     record: dict[str, Any]
+    certificates: Annotated[tuple[Certificate, ...], Field(max_length=1_000)] = ()
 
 
 @dataclass(frozen=True)
@@ -84,6 +95,7 @@ class TrainedRouter:
         record: how it was trained, for people.
         digest: of its files; empty where it is not on disk.
         posterior: over routings, where one was learnt.
+        certificates: of its rules, where calibration tasks were asked.
     """
 
     router: Router
@@ -97,6 +109,7 @@ class TrainedRouter:
     record: Mapping[str, Any]
     digest: str = ""
     posterior: LearntPosterior | None = None
+    certificates: tuple[Certificate, ...] = ()
     _later: dict[str, Tensor] = field(default_factory=dict, repr=False, compare=False)
     """Descriptors of sources that came later, once they were made."""
 
@@ -200,7 +213,10 @@ class Ask:
 
 
 def write_router(folder: str | Path, trained: TrainedRouter, replace: bool = False) -> None:
-    """Save a router in a new folder; an existing one is replaced in one step, if asked for."""
+    """Save a router in a new folder; an existing one is replaced in one step, if asked for.
+
+    Certificates of other weights, as a router has that was trained on, are left out.
+    """
     probe, bank = trained.probe, trained.bank
     tensors: dict[str, Tensor] = {f"router.{name}": each for name, each in trained.router.state_dict().items()}
     for number, each in enumerate(trained.statistics):
@@ -232,6 +248,9 @@ def write_router(folder: str | Path, trained: TrainedRouter, replace: bool = Fal
             "posterior": file_digest(temporary / POSTERIOR) if trained.posterior else None,
             "record": dict(trained.record),
         }
+        identity = identity_of(table, temporary)
+        if kept := [each.model_dump(mode="json") for each in trained.certificates if each.router == identity]:
+            table["certificates"] = kept  # only then: versions that know of none read all other routers
         text = json.dumps(table, indent=1, ensure_ascii=False, allow_nan=False)
         write_file(temporary / TABLE, (text + "\n").encode())
 
@@ -247,6 +266,7 @@ def read_router(folder: str | Path) -> TrainedRouter:
             raise InvalidRouter(f"{path} is not the file that {TABLE} was written with")
         bank = None if table.experts is None else read_bank(safe_path(folder, BANK), table.experts)
         restored = _restored(table, MappedFile(path), bank, file_digest(folder / TABLE))
+        _check_certificates(table, folder)
         if table.posterior is None:
             return restored
         path = safe_path(folder, POSTERIOR)
@@ -257,6 +277,12 @@ def read_router(folder: str | Path) -> TrainedRouter:
         raise InvalidRouter(f"{folder / TABLE} is not a router ({first_mistake(error)}); train it again") from None
     except (InvalidSettings, InvalidRouter, TypeError, RuntimeError, LookupError) as error:
         raise InvalidRouter(f"{folder} is not a sound router: {_line(error)}; train it again") from None
+
+
+def _check_certificates(table: _Table, folder: Path) -> None:
+    """Refuse certificates of other weights."""
+    if table.certificates and {each.router for each in table.certificates} != {router_identity(folder)}:
+        raise InvalidRouter(f"a certificate in {TABLE} is of other weights: take it out and run `smatter calibrate`")
 
 
 def _restored(table: _Table, file: MappedFile, bank: Bank | None, digest: str) -> TrainedRouter:
@@ -289,6 +315,7 @@ def _restored(table: _Table, file: MappedFile, bank: Bank | None, digest: str) -
         partition=table.partition,
         record=table.record,
         digest=digest,
+        certificates=table.certificates,
     )
 
 

@@ -156,6 +156,12 @@ QUERIES: dict[str, Callable[[Facts], float]] = {
 SCORES = SUPPORT | QUERIES
 
 
+def scores_of_support(facts: Facts) -> dict[str, float]:
+    """All scores that look at the examples alone, but those that cannot be told from them."""
+    found = {name: score(facts) for name, score in SUPPORT.items()}
+    return {name: value for name, value in found.items() if math.isfinite(value)}
+
+
 def check_score(name: str) -> None:
     """Refuse a score that does not exist."""
     if name not in SCORES:

@@ -10,6 +10,8 @@ from smatter.errors import InvalidSettings
 
 RuleName = Literal["point", "mean", "map", "gibbs", "top", "half"]
 SIZED = ("gibbs", "top", "half")
+USUAL = "half:3"
+"""The decision of a posterior, unless another is asked for."""
 
 
 @dataclass(frozen=True)

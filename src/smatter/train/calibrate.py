@@ -12,15 +12,13 @@ import torch
 from torch import Tensor
 
 from smatter.errors import InvalidSettings
+from smatter.route.certificates import LEAST_TASKS
 from smatter.route.decide import Deployed, decide, deployable
 from smatter.route.learnt import LearntPosterior, RuleCalibration
 from smatter.route.table import row_names
 from smatter.route.task_table import TaskTable
 from smatter.route.uncertainty import SCORES, Facts
 from smatter.settings.decisions import Rule
-
-LEAST_TASKS = 20
-"""Fewer say nothing about a threshold."""
 
 
 def calibrate_rule(

@@ -1,0 +1,339 @@
+"""Certificates of a router's rules: bounds from calibration tasks, as router.json holds them. Nothing here needs torch.
+
+A certificate is about tasks drawn like those that it was computed from, and about the weights and sources that they
+were computed with. It says nothing of one task.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from smatter.certify.bound import UpperBound, check_delta, unit_losses
+from smatter.certify.mean import MEAN_BOUNDS, mean_bound_betting
+from smatter.certify.selective import binomial_lower
+from smatter.certify.tail import CVAR_BOUNDS
+from smatter.compose.records import Decision, Number, Origin, Share, Words
+from smatter.errors import InvalidCertificate, InvalidRouter, InvalidSettings
+from smatter.files.fields import Digest, first_mistake
+from smatter.library.manifest import Manifest
+from smatter.records import told_names
+from smatter.route.place import TABLE, router_table
+from smatter.settings.decisions import USUAL, Limit
+from smatter.settings.rules import BAYES, LIMITS, ROUTER, rule_of, settings_of
+from smatter.tasks.lists import TaskList
+
+Losses = NDArray[np.float64]
+
+LEAST_TASKS = 20
+"""Fewer say nothing of a threshold, and no bound of fewer is worth printing."""
+
+SHARE = 0.1
+"""Of the worst tasks, whose mean is bounded beside that of all."""
+
+COVERAGES = (0.95, 0.9, 0.8, 0.7, 0.5)
+"""Shares of tasks, the surest ones, whose error is bounded."""
+
+MAX_WATCHED = 1_000
+"""Tasks whose scores are kept to tell drift by."""
+
+
+SPLIT = "calibration"
+"""Of the classes that nothing was trained, chosen or tested on."""
+
+
+@dataclass(frozen=True)
+class CalibrationSettings:
+    """What is calibrated, and how surely.
+
+    Args:
+        rules: see `settings.rules`; by default `router` and, where there is a posterior, its usual decision.
+        delta: how often a bound may fail.
+        n_tasks: the first tasks of the list; all by default.
+    """
+
+    rules: tuple[str, ...] = ()
+    delta: float = 0.05
+    n_tasks: int | None = None
+
+    def __post_init__(self) -> None:
+        check_delta(self.delta)
+        for rule in self.rules:
+            settings_of(rule)
+        if len(set(self.rules)) < len(self.rules):
+            raise InvalidSettings("a rule is named twice: name each once")
+        if self.n_tasks is not None and self.n_tasks < LEAST_TASKS:
+            raise InvalidCertificate(f"{self.n_tasks} tasks are too few for a bound: give {LEAST_TASKS} or more")
+
+    def check_tasks(self, tasks: TaskList) -> None:
+        """Refuse tasks of which no certificate can be made."""
+        split = tasks.sampler.settings.split
+        if split != SPLIT:
+            raise InvalidCertificate(
+                f"{tasks.name} is drawn from the split {split!r}, where sources or routers are trained, chosen or "
+                f"tested: give a list of the split {SPLIT}"
+            )
+        if len(tasks) < max(self.n_tasks or 0, LEAST_TASKS):
+            raise InvalidCertificate(
+                f"{tasks.name} has {len(tasks)} tasks, and {max(self.n_tasks or 0, LEAST_TASKS)} are needed: freeze a "
+                "longer list, or ask for fewer"
+            )
+
+    def rules_for(self, router: Path) -> tuple[str, ...]:
+        """The rules of a router; refuses those that it cannot follow."""
+        table = router_table(router)
+        has_posterior = isinstance(table, dict) and table.get("posterior") is not None
+        for rule in self.rules:
+            if settings_of(rule)[0] == BAYES and not has_posterior:
+                raise InvalidSettings(
+                    f"the router has no posterior, which {rule} decides by: train one with `smatter train "
+                    f"--posterior`, or calibrate {ROUTER}"
+                )
+        return self.rules or ((ROUTER, USUAL) if has_posterior else (ROUTER,))
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Guarantee(_Record):
+    """A number that a quantity exceeds with a stated probability at most.
+
+    Args:
+        about: the quantity.
+        method: by which it is bounded.
+        value: the bound; 1 says nothing.
+        estimate: as measured on the tasks.
+        others: the same by other methods, to compare: whoever takes the least of several pays for the choice.
+    """
+
+    about: Words
+    method: Words
+    value: Share
+    estimate: Share
+    others: dict[Words, Share] = Field(default={}, max_length=20)
+
+    @property
+    def vacuous(self) -> bool:
+        """Whether it says nothing."""
+        return self.value >= 1
+
+    def __str__(self) -> str:
+        limit = "vacuous" if self.vacuous else f"at most {self.value:.3f}"
+        return f"{self.about} {limit} ({self.estimate:.3f} measured)"
+
+
+class Selected(_Record):
+    """What is known of the surest tasks by one score.
+
+    Args:
+        score: of uncertainty, by name.
+        coverage: the share of tasks that was wished for.
+        threshold: of the score; tasks below it are the surest ones.
+        coverage_low: the share of all tasks below it is lower with probability delta at most.
+        risk: mean error of tasks below it.
+    """
+
+    score: Words
+    coverage: Share
+    threshold: Number
+    coverage_low: Share
+    risk: Guarantee
+
+
+class Certificate(_Record):
+    """What calibration tasks say of a rule; each bound alone fails with probability delta at most.
+
+    Args:
+        rule: which, as people write it; see `settings.rules`.
+        tasks: name of the list.
+        digest: of the list.
+        n: tasks of it that were used, the first ones.
+        delta: how often a bound may fail.
+        choices: rules that were certified together; each at delta / choices, so that one of them may be chosen.
+        domains: classes of the tasks, by domain.
+        router: identity of the router; see `route.place.router_identity`.
+        sources: of the library; see `sources_digest`.
+        bounds: of the mean error, its tail and the Brier score.
+        selected: of the surest tasks; all of them hold together.
+        watched: scores of tasks by name, in the order of the list, for whoever watches for drift.
+    """
+
+    rule: Words
+    tasks: Words
+    digest: Digest
+    n: Annotated[int, Field(ge=LEAST_TASKS, le=100_000, strict=True)]
+    delta: Annotated[Number, Field(gt=0, lt=1)]
+    choices: Annotated[int, Field(ge=1, le=1_000, strict=True)] = 1
+    domains: dict[Words, Annotated[tuple[Words, ...], Field(max_length=100_000)]] = Field(max_length=1_000)
+    router: Digest
+    sources: Digest
+    bounds: Annotated[tuple[Guarantee, ...], Field(min_length=1, max_length=20)]
+    selected: Annotated[tuple[Selected, ...], Field(max_length=1_000)] = ()
+    watched: dict[Words, Annotated[tuple[Number, ...], Field(max_length=MAX_WATCHED)]] = Field({}, max_length=100)
+
+    def told(self) -> dict[str, Any]:
+        """What is said beside a task's model."""
+        bounds = [each.model_dump() | {"vacuous": each.vacuous, "told": str(each)} for each in self.bounds]
+        facts = self.model_dump(mode="json", include={"rule", "tasks", "digest", "n", "delta", "choices", "domains"})
+        return facts | {"bounds": bounds, "promise": self.promise}
+
+    @property
+    def promise(self) -> str:
+        """Whom it speaks of, and with which probability."""
+        n_classes = sum(map(len, self.domains.values()))
+        choice = f", a choice among {self.choices} rules included" if self.choices > 1 else ""
+        return (
+            f"each holds with probability {1 - self.delta:g}{choice}, for tasks drawn like the {self.n} of "
+            f"{self.tasks}: {n_classes} classes of {told_names(tuple(self.domains))}; not for other classes, nor for "
+            "one task alone"
+        )
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a rule did on calibration tasks, one number for each task.
+
+    Args:
+        errors: share of a task's queries that are named wrongly, (n,).
+        briers: Brier score over 2, (n,).
+        scores: of uncertainty, by name; NaN where a task has none. (n,) each.
+    """
+
+    errors: Losses
+    briers: Losses
+    scores: Mapping[str, Losses]
+
+
+def sources_digest(manifest: Manifest) -> str:
+    """Digest of the contents of all sources and of which is the base; names and places do not matter."""
+    digests = manifest.digests
+    told = [digests[manifest.base], *sorted(digests.values())]
+    return hashlib.sha256("".join(told).encode()).hexdigest()
+
+
+def bounds_of(judged: Judged, delta: float) -> tuple[Guarantee, ...]:
+    """Bounds of mean error, of the mean over the worst tasks, and of the Brier score, each with probability 1 - delta.
+
+    Minus the logarithm of a probability has no largest value, so that no bound of its mean follows from measured ones.
+    """
+    check_delta(delta)
+    errors, briers = (unit_losses(each, LEAST_TASKS) for each in (judged.errors, judged.briers))
+    tails = {name: bound(errors, SHARE, delta) for name, bound in CVAR_BOUNDS.items()}
+    return (
+        _bounded("mean error", {name: bound(errors, delta) for name, bound in MEAN_BOUNDS.items()}),
+        _bounded(f"mean error of the worst {SHARE:.0%} of tasks", tails),
+        _bounded("mean Brier score / 2", {name: bound(briers, delta) for name, bound in MEAN_BOUNDS.items()}),
+    )
+
+
+def selected_of(judged: Judged, delta: float) -> tuple[Selected, ...]:
+    """The error of the surest tasks, by every score and at every share of `COVERAGES`; all hold together.
+
+    The threshold is the k-th smallest score, as `RuleCalibration.threshold` has it. It is chosen by scores and not by
+    errors, and given it the k - 1 tasks below it are an independent sample of such tasks: a bound of their mean is as
+    good as at a threshold that was fixed beforehand. The task on the threshold itself is left out.
+    """
+    scores = {name: values for name, values in judged.scores.items() if np.isfinite(values).all()}
+    n, level = len(judged.errors), delta / max(1, len(scores) * len(COVERAGES))
+    found = []
+    for name, values in scores.items():
+        ordered = np.sort(values)
+        for coverage in COVERAGES:
+            threshold = float(ordered[max(0, round(coverage * n) - 1)])
+            below = values < threshold  # tied scores may leave fewer than the wished share
+            if below.sum() < LEAST_TASKS:
+                continue
+            risk = replace(mean_bound_betting(judged.errors[below], level), delta=delta)
+            found.append(
+                Selected(
+                    score=name,
+                    coverage=coverage,
+                    threshold=threshold,
+                    coverage_low=binomial_lower(int(below.sum()), n, level),
+                    risk=_bounded(f"mean error of the surest {coverage:.0%} of tasks by {name}", {"betting": risk}),
+                )
+            )
+    return tuple(found)
+
+
+def read_certificates(folder: Path) -> tuple[Certificate, ...]:
+    """Those that a router's folder holds; whether they are of its weights `read_router` looks at."""
+    table = router_table(folder)
+    told = table.get("certificates", ()) if isinstance(table, dict) else ()
+    try:
+        return TypeAdapter(tuple[Certificate, ...]).validate_python(told)
+    except ValidationError as error:
+        raise InvalidRouter(
+            f"{folder / TABLE} has no sound certificates ({first_mistake(error)}): run `smatter calibrate` again"
+        ) from None
+
+
+def find_certificates(
+    certificates: Sequence[Certificate], rule: str, sources: str, tasks: str | None = None
+) -> tuple[Certificate, ...]:
+    """Those of a rule, for a library's sources; refuses to answer for a rule, a list or sources that have none.
+
+    Args:
+        certificates: of a router.
+        rule: which.
+        sources: digest of the library's sources; see `sources_digest`. Any, where it is empty.
+        tasks: name of the list; any by default.
+    """
+    remedy = "run `smatter calibrate` for it"
+    of_rule = [each for each in certificates if each.rule == rule]
+    if not of_rule:
+        known = told_names(tuple(dict.fromkeys(each.rule for each in certificates))) if certificates else "none"
+        raise InvalidCertificate(f"the rule {rule[:80]} has no certificate, only {known}: {remedy}")
+    of_list = [each for each in of_rule if tasks is None or each.tasks == tasks]
+    if not of_list:
+        raise InvalidCertificate(f"{rule} was certified on {of_rule[0].tasks}, not on {str(tasks)[:80]}: {remedy}")
+    fitting = tuple(each for each in of_list if not sources or each.sources == sources)
+    if not fitting:
+        raise InvalidCertificate(f"{rule} was certified with other sources than the library has: {remedy}")
+    return fitting
+
+
+def certificates_beside(
+    certificates: Sequence[Certificate], origin: Origin, sources: str, decision: Decision | None
+) -> tuple[Certificate, ...]:
+    """What may be said beside a task's model: certificates of the rule that was followed, of no other.
+
+    Where a limit was asked for, the error of tasks that are sure enough is all that is known, and of a task that was
+    not sure enough nothing is.
+
+    Args:
+        certificates: of a router.
+        origin: how the model came about.
+        sources: digest of the library's sources.
+        decision: whether the task was routed.
+    """
+    limit = origin.settings.get("abstain")
+    rule = rule_of(origin.method, {name: text for name, text in origin.settings.items() if name not in LIMITS})
+    found = tuple(each for each in certificates if each.rule == rule and each.sources == sources)
+    if limit is None:
+        return found
+    asked, score = Limit.parse(limit), decision.score if decision and decision.outcome == "routed" else None
+    if score is None or asked.kind != "coverage":
+        return ()
+    fitting = (
+        (each, row)
+        for each in found
+        for row in each.selected
+        if (row.score, row.coverage) == (asked.score, asked.value) and score < row.threshold
+    )
+    return tuple(each.model_copy(update={"bounds": (row.risk,), "selected": (row,)}) for each, row in fitting)
+
+
+def _bounded(about: str, found: Mapping[str, UpperBound]) -> Guarantee:
+    """The bound by betting, with the others beside it."""
+    main = found["betting"]
+    others = {name: each.value for name, each in found.items() if name != "betting"}
+    return Guarantee(about=about, method="betting", value=main.value, estimate=main.estimate, others=others)
