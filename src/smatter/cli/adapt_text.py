@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from smatter.cli.output import human_size, print_table, say, shell
 from smatter.cli.refit import tell_loss
+from smatter.compose.records import Decision
 
 if TYPE_CHECKING:
     from smatter.library.diagnostics import Diagnostics
@@ -30,14 +31,7 @@ def tell_model(data: dict[str, Any], folder: Path, found: "Diagnostics | None") 
         say(f"loss of the mixture {data['loss']:.4f}, of {best} alone {losses[best]:.4f}")
     for line in (*data["advice"], *data["notes"]):
         say(line)
-    if data["queries"]:
-        say(data["queries"]["told"])
-    if data["members"]:
-        size = human_size(data["resident_bytes"])
-        say(
-            f"averages the predictions of {1 + len(data['members'])} networks, weighted as above: "
-            f"{data['query_passes']:.3g} passes of each input, {size} of weights in memory"
-        )
+    _tell_networks(data)
     if data["corrected_parameters"]:
         say(f"{data['corrected_parameters']} parameters corrected")
     if found:
@@ -49,6 +43,20 @@ def tell_model(data: dict[str, Any], folder: Path, found: "Diagnostics | None") 
     if "refit" in data:
         tell_loss(data["refit"])
     _tell_places(data, folder)
+
+
+def _tell_networks(data: dict[str, Any]) -> None:
+    """Which networks are run, and why."""
+    if data["decision"]:
+        say(Decision.model_validate(data["decision"]).told)
+    if data["queries"]:
+        say(data["queries"]["told"])
+    if data["members"]:
+        size = human_size(data["resident_bytes"])
+        say(
+            f"averages the predictions of {1 + len(data['members'])} networks, weighted as above: "
+            f"{data['query_passes']:.3g} passes of each input, {size} of weights in memory"
+        )
 
 
 def _tell_places(data: dict[str, Any], folder: Path) -> None:

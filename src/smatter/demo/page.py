@@ -1,6 +1,6 @@
 """The page that `smatter demo` ends in."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +30,7 @@ class Story:
         experts: weight of each residual expert, by what it has learnt; the rest is the null expert's.
         seconds: that the router took, with a pass of each source.
         solver_seconds: that the solver took.
+        decision: what a posterior over routings says of it; empty where the router has none.
     """
 
     domains: tuple[str, ...]
@@ -40,6 +41,7 @@ class Story:
     experts: dict[str, float]
     seconds: float
     solver_seconds: float
+    decision: str = ""
 
     @property
     def corrected_by(self) -> str:
@@ -89,6 +91,7 @@ def make_page(
     accuracies: list[list[str | float]] = [
         [name, *(story.accuracies[method] for method in methods)] for name, story in stories.items()
     ]
+    decisions = [[name, story.decision] for name, story in stories.items() if story.decision]
     n_queries = sum(len(episode.query) for episode in episodes.values())
     seconds, solver_seconds = (
         max(getattr(story, field) for story in stories.values()) for field in ("seconds", "solver_seconds")
@@ -129,6 +132,7 @@ def make_page(
             "negatives, wallpaper and posters are such tasks. The others need no correction.",
             page.table(["task", "is like", "corrected by"], experts),
         ),
+        *_decided(decisions),
         page.section(
             "How well that names the rest",
             f"Share of {n_queries} other pictures of these classes that are named correctly: by the router, told how "
@@ -155,6 +159,12 @@ def make_page(
             page.code(commands),
         ),
     )
+
+
+def _decided(rows: Sequence[Sequence[str]]) -> list[str]:
+    """What was decided for each task, if anything was."""
+    text = "The router has a posterior over routings, which says what networks are run and how sure that is."
+    return [page.section("What is decided", text, page.table(["task", "decision"], rows))] if rows else []
 
 
 def _likest(likeness: Mapping[str, float]) -> str:

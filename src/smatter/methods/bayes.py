@@ -29,8 +29,8 @@ class BayesSettings:
         router: the router, with a posterior.
         decision: point, mean, map, gibbs:K, top:K or half:K, the router's own routing with half of the weight and the K
             likeliest others with the rest.
-        abstain: a score, and at which share or error of calibration tasks it becomes too high: SCORE@coverage=0.8 or
-            SCORE@risk=0.3; never by default.
+        abstain: a score, and at which share or error of calibration tasks it becomes too high: SCORE@coverage=0.8,
+            which SCORE alone means too, or SCORE@risk=0.3; never by default.
         fallback: what is done then: escalate, base, prior-mean, or a source's name.
         seed: of what gibbs draws.
     """
@@ -56,26 +56,29 @@ def bayes(live: LiveMixture, task: Task, settings: BayesSettings, progress: Prog
     from smatter.live.objectives import LeaveOneOut
     from smatter.methods.router import RoutedSettings, fit_of
     from smatter.records import part
-    from smatter.route.abstain import instead, judge
+    from smatter.route.abstain import instead, judge, threshold
     from smatter.route.decide import decide, deployable
     from smatter.route.encode import as_mixture
     from smatter.route.opening import route_task
     from smatter.route.table import pass_routings, row_names
-    from smatter.route.uncertainty import Facts
+    from smatter.route.uncertainty import Facts, check_score
 
     assert settings.router is not None and isinstance(task.objective, LeaveOneOut)
     rule, trained, library = Rule.parse(settings.decision), settings.router, live.library
     posterior, base = _posterior(live, trained), library.manifest.base
     check_fallback(settings.fallback, library.names)
+    limit = None if settings.abstain is None else Limit.parse(settings.abstain)
+    if limit is not None:  # what no pass of a network can mend is told before the first
+        check_score(limit.score, has_queries=False)
+        threshold(posterior.calibration(settings.decision), limit)
     routed = route_task(live, task.objective, trained, progress=part(progress, 0.5))
     table = pass_routings(live, task.objective, routed, posterior.catalogue)
     progress(0.5)
     found, point = posterior(table), table.points[0]
     told = Decision(outcome="routed", rule=settings.decision)
-    if settings.abstain is not None:
+    if limit is not None:
         facts = Facts(table, found, posterior.log_prior, row_names(posterior.catalogue).index(base))
-        calibration = posterior.calibration(settings.decision)
-        told = judge(facts, Limit.parse(settings.abstain), calibration, settings.fallback)
+        told = judge(facts, limit, posterior.calibration(settings.decision), settings.fallback)
     if told.outcome == "routed":
         generator = torch.Generator().manual_seed(settings.seed)
         deployed = decide(rule, deployable(found, rule, table), point, generator)
@@ -90,7 +93,6 @@ def bayes(live: LiveMixture, task: Task, settings: BayesSettings, progress: Prog
         experts=trained.mix(live, deployed.points[0, n_sources:-1]),
         members=tuple(Member(float(w), each) for w, each in zip(deployed.weights[1:], others, strict=True)),
         decision=told.model_copy(update={"passes": float(len(deployed.points))}),
-        notes=(*task.notes, told.reason) if told.reason else task.notes,
     )
 
 
