@@ -1,6 +1,6 @@
 """An amortised posterior over the rows of a table: a score of each routing from what the examples say of it.
 
-    q(A | S) = softmax(log p(A) + s(phi(A, S)))
+    q(A | S) = softmax(log p(A) + s(phi(A, S)))        or another family (`route.families`)
 
 phi compares routing A with the router's point and with the other routings: by leave-one-out losses, by weights, and by
 how often it names an example otherwise. No parameter belongs to a source, an expert or a routing, so catalogues may
@@ -16,8 +16,11 @@ from torch import Tensor, nn
 
 from smatter.route.encode import linear
 from smatter.route.evidence import difference_error
+from smatter.route.families import Density, Levels, chosen_rows, density_of, row_families
 from smatter.route.posteriors.categorical import Categorical
 from smatter.route.task_table import TaskTable
+from smatter.settings import check_choices
+from smatter.settings.posteriors import Family
 
 N_FACTS, N_QUERY_FACTS = 14, 2
 LARGEST_EXCESS, LARGEST_LOSS = 10.0, 3.0
@@ -31,10 +34,15 @@ class PosteriorSettings:
     Args:
         width: of its hidden layer.
         queries: whether it looks at unlabelled queries too.
+        family: how q is parameterised; see `route.families`.
     """
 
     width: int = 16
     queries: bool = False
+    family: Family = "categorical"
+
+    def __post_init__(self) -> None:
+        check_choices(self, family=Family)
 
 
 class Amortised(nn.Module):
@@ -49,13 +57,18 @@ class Amortised(nn.Module):
         super().__init__()
         self.settings = settings
         n_facts = N_FACTS + (N_QUERY_FACTS if settings.queries else 0)
-        last = linear(settings.width, 1, generator)
-        nn.init.zeros_(last.weight)
-        nn.init.zeros_(last.bias)
-        self.score = nn.Sequential(linear(n_facts, settings.width, generator), nn.GELU(), last)
+        n_scores = 2 if settings.family == "logistic-normal" else 1
+        self.score = _scorer(n_facts, settings.width, n_scores, generator)
+        self.family_score = None
+        if settings.family == "two-level":
+            self.family_score = _scorer(2 * n_facts, settings.width, 1, generator)
 
     def forward(self, table: TaskTable, log_prior: Tensor, facts: Tensor | None = None) -> Categorical:
-        """The posterior of a task.
+        """The posterior of a task, over the rows of its table; arguments as `density` has them."""
+        return chosen_rows(table.points, self.density(table, log_prior, facts))
+
+    def density(self, table: TaskTable, log_prior: Tensor, facts: Tensor | None = None) -> Density:
+        """The posterior of a task in its family.
 
         Args:
             table: what the routings make of it.
@@ -63,7 +76,33 @@ class Amortised(nn.Module):
             facts: as `facts_of` gives them, where they are known.
         """
         facts = facts_of(table, self.settings.queries) if facts is None else facts
-        return Categorical(table.points, self.score(facts).squeeze(-1) + log_prior.to(facts))
+        levels = None
+        if self.family_score is not None:
+            families = row_families(table.points, len(table.prior))
+            members = [facts[families == number] for number in range(int(families.max()) + 1)]
+            pooled = torch.stack([torch.cat([rows.mean(dim=0), rows.amin(dim=0)]) for rows in members])
+            levels = Levels(families, self.family_score(pooled).squeeze(-1))
+        return density_of(self.settings.family, table.points, log_prior, self.score(facts), levels)
+
+    def prior(self, table: TaskTable, log_prior: Tensor) -> Density:
+        """The prior as a density of the family.
+
+        Args:
+            table: of any task with the same families.
+            log_prior: log p, (n_routings,).
+        """
+        families = row_families(table.points, len(table.prior))
+        scores = torch.zeros(len(table.points), 2)
+        levels = Levels(families, torch.zeros(int(families.max()) + 1))
+        return density_of(self.settings.family, table.points, log_prior, scores, levels)
+
+
+def _scorer(n_facts: int, width: int, n_scores: int, generator: torch.Generator) -> nn.Sequential:
+    """Scores of facts, zero at first: every routing has the prior's probability."""
+    last = linear(width, n_scores, generator)
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
+    return nn.Sequential(linear(n_facts, width, generator), nn.GELU(), last)
 
 
 def facts_of(table: TaskTable, queries: bool = False) -> Tensor:

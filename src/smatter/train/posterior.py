@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -23,51 +22,14 @@ from smatter.backbones.heads import prototype_temperature
 from smatter.errors import InvalidSettings
 from smatter.records import Progress, silent
 from smatter.route.amortised import Amortised, PosteriorSettings, facts_of
+from smatter.route.families import Density, divergence
 from smatter.route.posteriors.categorical import Categorical
+from smatter.route.posteriors.concrete import Concrete, annealed_temperature
 from smatter.route.task_table import TaskTable
-from smatter.settings import check_at_least, check_choices, check_positive
+from smatter.settings.posteriors import PosteriorTraining
 
-Target = Literal["average", "gibbs"]
-
-
-@dataclass(frozen=True)
-class PosteriorTraining:
-    """How a posterior is trained.
-
-    Args:
-        target: the loss of the average prediction of the likeliest routings, or of one random routing.
-        members: routings that are averaged, beside the point, which has half of the weight; for `average`.
-        cvar: rho, the worst share of the tasks that counts; all of them by default.
-        kl: lambda, price of leaving the prior.
-        window: tasks whose losses set the threshold of the worst share; none by default.
-        n_steps: of the optimizer.
-        n_tasks: tasks of a step.
-        rate: of learning.
-        seed: of the first weights and of the order of tasks.
-    """
-
-    target: Target = "average"
-    members: int = 3
-    cvar: float = 1.0
-    kl: float = 0.01
-    window: int = 0
-    n_steps: int = 300
-    n_tasks: int = 32
-    rate: float = 1e-2
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_choices(self, target=Target)
-        check_at_least(1, members=self.members, n_steps=self.n_steps, n_tasks=self.n_tasks)
-        check_at_least(0, kl=self.kl, window=self.window)
-        check_positive(rate=self.rate)
-        if not 0 < self.cvar <= 1:
-            raise InvalidSettings(f"the worst share of tasks is {self.cvar}: give --cvar above 0 and up to 1")
-        if self.cvar * self.n_tasks < 1 and not self.window:
-            raise InvalidSettings(
-                f"the worst {self.cvar:g} of {self.n_tasks} tasks is less than one of them: give more tasks a step, or "
-                "a window"
-            )
+HOTTEST, COLDEST = 1.0, 0.3
+"""Temperatures of relaxed samples at the start of a training and at its end."""
 
 
 @dataclass(frozen=True)
@@ -117,15 +79,16 @@ def train_posterior(
     posterior = Amortised(settings, generator)
     optimizer = torch.optim.Adam(posterior.parameters(), lr=how.rate)
     window = TailWindow(how.cvar, how.window) if how.window else None
-    prior = Categorical(tables[0].points, log_prior)
     for step in range(how.n_steps):
         chosen = torch.randint(len(exercises), (how.n_tasks,), generator=generator).tolist()
         losses, divergences = [], []
-        for number in chosen:
-            exercise = exercises[number]
-            found = posterior(exercise.table, log_prior, exercise.facts)
-            losses.append(task_risk(found, exercise, how))
-            divergences.append(found.kl(prior))
+        for exercise in (exercises[number] for number in chosen):
+            found = posterior.density(exercise.table, log_prior, exercise.facts)
+            if isinstance(found, Categorical) and settings.family != "concrete":
+                losses.append(task_risk(found, exercise, how))
+            else:
+                losses.append(sampled_risk(found, exercise, how, step / how.n_steps, generator))
+            divergences.append(divergence(found, posterior.prior(exercise.table, log_prior)))
         batch = torch.stack(losses)
         if window:
             window = window.seen(batch)
@@ -146,15 +109,52 @@ def task_risk(posterior: Categorical, exercise: Exercise, how: PosteriorTraining
     return average_loss(exercise.table, half_weights(posterior, how.members))
 
 
+def sampled_risk(
+    density: Density, exercise: Exercise, how: PosteriorTraining, done: float, generator: torch.Generator
+) -> Tensor:
+    """What random routings of a posterior cost on a task, in nats.
+
+    Args:
+        density: the posterior. Samples of a categorical one are relaxed (straight-through); those of a density are
+            weights of all rows.
+        exercise: the task.
+        how: what is trained for, and how many samples are drawn.
+        done: share of the training that is done.
+        generator: of the draws.
+    """
+    if not isinstance(density, Categorical):
+        drawn = density.sample(how.members, generator)
+        if how.target == "gibbs":
+            return (drawn.to(exercise.losses) @ exercise.losses).mean()
+        logs = drawn.clamp(min=torch.finfo(drawn.dtype).tiny).log()
+        return torch.stack([average_loss(exercise.table, _half(each, how.members)) for each in logs]).mean()
+    logits = density.log_probs if how.target == "gibbs" else _without_point(density.log_probs)
+    drawn = Concrete(logits, annealed_temperature(done, HOTTEST, COLDEST)).hard_sample(how.members, generator)
+    if how.target == "gibbs":
+        return (drawn.to(exercise.losses) @ exercise.losses).mean()
+    return average_loss(exercise.table, _beside_point(drawn.mean(dim=0)))
+
+
 def half_weights(posterior: Categorical, n_members: int) -> Tensor:
     """Weights of the rows' scores, (n_routings,): half for the point, the rest for the likeliest others.
 
     The first row is the point. Forward only the likeliest count; the gradient is that of the average of all, so that
     others can become one of them.
     """
-    others = posterior.log_probs.clone()
+    return _half(posterior.log_probs, n_members)
+
+
+def _half(log_shares: Tensor, n_members: int) -> Tensor:
+    return _beside_point(straight_through_top(_without_point(log_shares).softmax(dim=0)[None], n_members)[0])
+
+
+def _without_point(log_shares: Tensor) -> Tensor:
+    others = log_shares.clone()
     others[0] = -torch.inf
-    shares = straight_through_top(others.softmax(dim=0)[None], n_members)[0]
+    return others
+
+
+def _beside_point(shares: Tensor) -> Tensor:
     return shares / 2 + one_hot(torch.tensor(0), len(shares)) / 2
 
 
