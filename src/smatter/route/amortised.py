@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import one_hot
 
 from smatter.route.encode import linear
 from smatter.route.evidence import difference_error
@@ -76,25 +77,36 @@ class Amortised(nn.Module):
             facts: as `facts_of` gives them, where they are known.
         """
         facts = facts_of(table, self.settings.queries) if facts is None else facts
+        return self.densities(facts, log_prior, row_families(table.points, len(table.prior)), len(table.prior) + 1)
+
+    def densities(self, facts: Tensor, log_prior: Tensor, families: Tensor, n_families: int) -> Density:
+        """The posterior of one task or of several, whose rows are numbered: points do not matter here.
+
+        Args:
+            facts: of the rows, (..., n_routings, n_facts).
+            log_prior: log p, (n_routings,).
+            families: of the rows, (..., n_routings); see `row_families`.
+            n_families: how many there may be.
+        """
         levels = None
         if self.family_score is not None:
-            families = row_families(table.points, len(table.prior))
-            members = [facts[families == number] for number in range(int(families.max()) + 1)]
-            pooled = torch.stack([torch.cat([rows.mean(dim=0), rows.amin(dim=0)]) for rows in members])
-            levels = Levels(families, self.family_score(pooled).squeeze(-1))
-        return density_of(self.settings.family, table.points, log_prior, self.score(facts), levels)
+            members = one_hot(families, n_families).bool().unsqueeze(-1)  # (..., n_routings, n_families, 1)
+            each = facts.unsqueeze(-2)
+            mean = (each * members).sum(dim=-3) / members.sum(dim=-3).clamp(min=1)
+            least = each.masked_fill(~members, torch.inf).amin(dim=-3).nan_to_num(posinf=0.0)
+            levels = Levels(families, self.family_score(torch.cat([mean, least], dim=-1)).squeeze(-1))
+        rows = torch.arange(facts.shape[-2]).unsqueeze(-1)
+        return density_of(self.settings.family, rows, log_prior, self.score(facts), levels)
 
-    def prior(self, table: TaskTable, log_prior: Tensor) -> Density:
+    def prior(self, log_prior: Tensor, *shape: int) -> Density:
         """The prior as a density of the family.
 
         Args:
-            table: of any task with the same families.
             log_prior: log p, (n_routings,).
+            shape: of the tasks; one alone by default.
         """
-        families = row_families(table.points, len(table.prior))
-        scores = torch.zeros(len(table.points), 2)
-        levels = Levels(families, torch.zeros(int(families.max()) + 1))
-        return density_of(self.settings.family, table.points, log_prior, scores, levels)
+        rows = torch.arange(len(log_prior)).unsqueeze(-1)
+        return density_of(self.settings.family, rows, log_prior, torch.zeros(*shape, len(log_prior), 2))
 
 
 def _scorer(n_facts: int, width: int, n_scores: int, generator: torch.Generator) -> nn.Sequential:

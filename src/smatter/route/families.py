@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from smatter.errors import InvalidSettings
 from smatter.route.posteriors.categorical import Categorical
 from smatter.route.posteriors.dirichlet import Dirichlet
 from smatter.route.posteriors.logistic_normal import LogisticNormal, logit_gaussian
-from smatter.route.posteriors.two_level import TwoLevel
 from smatter.settings.posteriors import Family
 
 Density = Categorical | LogisticNormal | Dirichlet
@@ -30,23 +30,24 @@ Density = Categorical | LogisticNormal | Dirichlet
 FARTHEST = 6.0
 """Nats by which a scale or a concentration may leave the prior's: beyond it samples are vertices, or all alike."""
 
+NOTHING = -1e9
+"""A log-probability that is none, and has a gradient."""
+
 
 def row_families(points: Tensor, n_sources: int) -> Tensor:
-    """The number of each row's family, (n_routings,): its strongest source, or none where several are as strong.
+    """The number of each row's family, (..., n_routings): its strongest source, or n_sources where several are.
 
     Args:
-        points: the rows, (n_routings, d).
+        points: the rows, (..., n_routings, d).
         n_sources: weights of a point that are those of sources.
     """
-    first, second = points[:, :n_sources].topk(min(2, n_sources), dim=1).values[:, [0, -1]].unbind(dim=1)
-    strongest = points[:, :n_sources].argmax(dim=1)
-    shared = (first == second) & (n_sources > 1)
-    numbers: Tensor = torch.where(shared, n_sources, strongest).unique(return_inverse=True)[1]
-    return numbers
+    strengths, strongest = points[..., :n_sources].topk(min(2, n_sources), dim=-1)
+    is_shared = (strengths[..., 0] == strengths[..., -1]) & (n_sources > 1)
+    return torch.where(is_shared, n_sources, strongest[..., 0])
 
 
 class Levels(NamedTuple):
-    """The upper level of two: the number of each row's family, (n_routings,), and its score, (n_families,)."""
+    """The upper level of two: the number of each row's family, (..., n_routings), and its score, (..., n_families)."""
 
     families: Tensor
     scores: Tensor
@@ -55,30 +56,40 @@ class Levels(NamedTuple):
 def density_of(
     family: Family, points: Tensor, log_prior: Tensor, scores: Tensor, levels: Levels | None = None
 ) -> Density:
-    """The posterior of a task; the prior, where all scores are zero.
+    """The posterior of a task, or of several; the prior, where all scores are zero.
 
     Args:
         family: which.
         points: the rows, (n_routings, d).
         log_prior: log p, (n_routings,); -inf for rows that must not be chosen, in a categorical posterior alone.
-        scores: of the rows, (n_routings, 1), or (n_routings, 2) of a logistic-normal, whose second are log-scales.
+        scores: of the rows, (..., n_routings, 1), or 2 of a logistic-normal, whose second are log-scales.
         levels: the upper level, of a two-level posterior.
     """
     prior = log_prior.to(scores).log_softmax(dim=0)
-    own = prior + scores[:, 0]
+    own = prior + scores[..., 0]
     if family in ("categorical", "concrete"):
         return Categorical(points, own)
     if not bool(prior.isfinite().all()):
         raise InvalidSettings(f"a {family} posterior gives every routing some weight: use a prior that does, too")
     if family == "two-level":
-        assert levels is not None
-        before = TwoLevel(points, prior, levels.families).family_log_probs
-        return TwoLevel.of(points, levels.families, before + levels.scores, own)
+        return Categorical(points, own if levels is None else _two_levels(prior, own, levels))
     if family == "dirichlet":
-        return Dirichlet(len(points) * (prior + scores[:, 0].clamp(-FARTHEST, FARTHEST)).exp())
+        return Dirichlet(len(prior) * (prior + scores[..., 0].clamp(-FARTHEST, FARTHEST)).exp())
     # Over all logits, so that it does not matter which row is the last one.
-    scale = scores[:, 1].clamp(-FARTHEST, FARTHEST).exp()
+    scale = scores[..., 1].clamp(-FARTHEST, FARTHEST).exp()
     return LogisticNormal.of_logits(logit_gaussian(own, scale))
+
+
+def _two_levels(prior: Tensor, own: Tensor, levels: Levels) -> Tensor:
+    """log q(family of a row) + log q(row | family), (..., n_routings)."""
+    members = one_hot(levels.families, levels.scores.shape[-1]).bool().mT
+
+    def totals(logits: Tensor) -> Tensor:
+        """log sum exp of the rows of each family, (..., n_families); next to nothing of one without rows."""
+        return logits.unsqueeze(-2).masked_fill(~members, NOTHING).logsumexp(dim=-1)
+
+    upper = (totals(prior) + levels.scores).log_softmax(dim=-1)
+    return own + (upper - totals(own)).gather(-1, levels.families)
 
 
 def divergence(posterior: Density, prior: Density) -> Tensor:
@@ -93,4 +104,4 @@ def divergence(posterior: Density, prior: Density) -> Tensor:
 
 def chosen_rows(points: Tensor, density: Density) -> Categorical:
     """How likely each row is drawn: with the mean weights, where the posterior is a density of weights."""
-    return density if isinstance(density, Categorical) else Categorical(points, density.mean().log())
+    return Categorical(points, density.log_probs if isinstance(density, Categorical) else density.mean().log())

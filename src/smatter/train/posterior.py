@@ -22,7 +22,7 @@ from smatter.backbones.heads import prototype_temperature
 from smatter.errors import InvalidSettings
 from smatter.records import Progress, silent
 from smatter.route.amortised import Amortised, PosteriorSettings, facts_of
-from smatter.route.families import Density, divergence
+from smatter.route.families import Density, divergence, row_families
 from smatter.route.posteriors.categorical import Categorical
 from smatter.route.posteriors.concrete import Concrete, annealed_temperature
 from smatter.route.task_table import TaskTable
@@ -81,20 +81,18 @@ def train_posterior(
     window = TailWindow(how.cvar, how.window) if how.window else None
     for step in range(how.n_steps):
         chosen = torch.randint(len(exercises), (how.n_tasks,), generator=generator).tolist()
-        losses, divergences = [], []
-        for exercise in (exercises[number] for number in chosen):
-            found = posterior.density(exercise.table, log_prior, exercise.facts)
-            if isinstance(found, Categorical) and settings.family != "concrete":
-                losses.append(task_risk(found, exercise, how))
-            else:
-                losses.append(sampled_risk(found, exercise, how, step / how.n_steps, generator))
-            divergences.append(divergence(found, posterior.prior(exercise.table, log_prior)))
-        batch = torch.stack(losses)
+        tasks = Batch.of([exercises[number] for number in chosen])
+        found = posterior.densities(tasks.facts, log_prior, tasks.families, tasks.n_families)
+        if isinstance(found, Categorical) and settings.family != "concrete":
+            losses = tasks.risks(found, how)
+        else:
+            losses = tasks.sampled_risks(found, how, step / how.n_steps, generator)
         if window:
-            window = window.seen(batch)
-        risk = window.risk(batch) if window else tail_risk(batch, how.cvar)
+            window = window.seen(losses)
+        risk = window.risk(losses) if window else tail_risk(losses, how.cvar)
+        left = divergence(found, posterior.prior(log_prior, len(losses))).mean()
         optimizer.zero_grad()
-        (risk + how.kl * torch.stack(divergences).mean()).backward()
+        (risk + how.kl * left).backward()
         for group in optimizer.param_groups:
             group["lr"] = how.rate * (1 - step / how.n_steps)
         optimizer.step()
@@ -102,37 +100,93 @@ def train_posterior(
     return posterior
 
 
+@dataclass(frozen=True)
+class Batch:
+    """Tasks of one step, padded to one size.
+
+    Args:
+        facts: of the rows, (n_tasks, n_routings, n_facts).
+        families: of the rows, (n_tasks, n_routings); see `row_families`.
+        n_families: how many there may be.
+        losses: of the queries by each row, (n_tasks, n_routings).
+        scores: of the queries by each row, at the temperature of several networks, -inf for classes that a task does
+            not have, (n_tasks, n_routings, n_queries, n_classes).
+        truth: class of each query, (n_tasks, n_queries); -1 for one of no class, or of no task.
+    """
+
+    facts: Tensor
+    families: Tensor
+    n_families: int
+    losses: Tensor
+    scores: Tensor
+    truth: Tensor
+
+    @classmethod
+    def of(cls, exercises: Sequence[Exercise]) -> Batch:
+        """From tasks with the same rows."""
+        tables = [each.table for each in exercises]
+        n_queries, n_classes = (max(table.scores.shape[axis] for table in tables) for axis in (1, 2))
+        n_sources = len(tables[0].prior)
+        scores = torch.zeros(len(tables), len(tables[0].points), n_queries, n_classes)
+        truth = torch.full((len(tables), n_queries), -1)
+        for row, table in enumerate(tables):
+            _, n, n_known = table.scores.shape
+            scores[row, :, :n, :n_known] = table.scores / prototype_temperature(table.n_shot, 2)
+            scores[row, :, :, n_known:] = -torch.inf
+            truth[row, :n] = table.truth
+        return cls(
+            facts=torch.stack([each.facts for each in exercises]),
+            families=torch.stack([row_families(table.points, n_sources) for table in tables]),
+            n_families=n_sources + 1,
+            losses=torch.stack([each.losses for each in exercises]),
+            scores=scores,
+            truth=truth,
+        )
+
+    def average_losses(self, weights: Tensor) -> Tensor:
+        """Loss of the queries of each task by averaged scores, (n_tasks,), given the rows' weights, (n_tasks, n_routings)."""
+        is_class = self.scores.isfinite().all(dim=(1, 2))
+        finite = self.scores.masked_fill(~is_class[:, None, None], 0.0)
+        scores = torch.einsum("tr,trqc->tqc", weights.to(finite), finite).masked_fill(~is_class[:, None], -torch.inf)
+        losses = cross_entropy(scores.flatten(0, 1), self.truth.flatten(), ignore_index=-1, reduction="none")
+        return losses.reshape(self.truth.shape).sum(dim=1) / (self.truth >= 0).sum(dim=1)
+
+    def risks(self, posterior: Categorical, how: PosteriorTraining) -> Tensor:
+        """What a posterior costs on each task, in nats, (n_tasks,); see `task_risk`."""
+        if how.target == "gibbs":
+            return (posterior.probs * self.losses).sum(dim=-1)
+        return self.average_losses(_half(posterior.log_probs, how.members))
+
+    def sampled_risks(
+        self, density: Density, how: PosteriorTraining, done: float, generator: torch.Generator
+    ) -> Tensor:
+        """What random routings of a posterior cost on each task, in nats, (n_tasks,).
+
+        Args:
+            density: the posterior. Samples of a categorical one are relaxed (straight-through); those of a density are
+                weights of all rows.
+            how: what is trained for, and how many samples are drawn.
+            done: share of the training that is done.
+            generator: of the draws.
+        """
+        if isinstance(density, Categorical):
+            logits = density.log_probs if how.target == "gibbs" else _without_point(density.log_probs)
+            drawn = Concrete(logits, annealed_temperature(done, HOTTEST, COLDEST)).hard_sample(how.members, generator)
+            if how.target == "average":
+                return self.average_losses(_beside_point(drawn.mean(dim=0)))
+        else:
+            drawn = density.sample(how.members, generator)
+        if how.target == "gibbs":
+            return (drawn * self.losses).sum(dim=-1).mean(dim=0)
+        logs = drawn.clamp(min=torch.finfo(drawn.dtype).tiny).log()
+        return torch.stack([self.average_losses(_half(each, how.members)) for each in logs]).mean(dim=0)
+
+
 def task_risk(posterior: Categorical, exercise: Exercise, how: PosteriorTraining) -> Tensor:
     """What a posterior costs on a task, in nats."""
     if how.target == "gibbs":
         return posterior.probs @ exercise.losses
     return average_loss(exercise.table, half_weights(posterior, how.members))
-
-
-def sampled_risk(
-    density: Density, exercise: Exercise, how: PosteriorTraining, done: float, generator: torch.Generator
-) -> Tensor:
-    """What random routings of a posterior cost on a task, in nats.
-
-    Args:
-        density: the posterior. Samples of a categorical one are relaxed (straight-through); those of a density are
-            weights of all rows.
-        exercise: the task.
-        how: what is trained for, and how many samples are drawn.
-        done: share of the training that is done.
-        generator: of the draws.
-    """
-    if not isinstance(density, Categorical):
-        drawn = density.sample(how.members, generator)
-        if how.target == "gibbs":
-            return (drawn.to(exercise.losses) @ exercise.losses).mean()
-        logs = drawn.clamp(min=torch.finfo(drawn.dtype).tiny).log()
-        return torch.stack([average_loss(exercise.table, _half(each, how.members)) for each in logs]).mean()
-    logits = density.log_probs if how.target == "gibbs" else _without_point(density.log_probs)
-    drawn = Concrete(logits, annealed_temperature(done, HOTTEST, COLDEST)).hard_sample(how.members, generator)
-    if how.target == "gibbs":
-        return (drawn.to(exercise.losses) @ exercise.losses).mean()
-    return average_loss(exercise.table, _beside_point(drawn.mean(dim=0)))
 
 
 def half_weights(posterior: Categorical, n_members: int) -> Tensor:
@@ -145,17 +199,17 @@ def half_weights(posterior: Categorical, n_members: int) -> Tensor:
 
 
 def _half(log_shares: Tensor, n_members: int) -> Tensor:
-    return _beside_point(straight_through_top(_without_point(log_shares).softmax(dim=0)[None], n_members)[0])
+    rows = _without_point(log_shares).softmax(dim=-1)
+    return _beside_point(straight_through_top(rows.reshape(-1, rows.shape[-1]), n_members).reshape(rows.shape))
 
 
 def _without_point(log_shares: Tensor) -> Tensor:
-    others = log_shares.clone()
-    others[0] = -torch.inf
-    return others
+    is_point = torch.arange(log_shares.shape[-1]) == 0
+    return log_shares.masked_fill(is_point, -torch.inf)
 
 
 def _beside_point(shares: Tensor) -> Tensor:
-    return shares / 2 + one_hot(torch.tensor(0), len(shares)) / 2
+    return shares / 2 + one_hot(torch.tensor(0), shares.shape[-1]) / 2
 
 
 def average_loss(table: TaskTable, weights: Tensor) -> Tensor:
