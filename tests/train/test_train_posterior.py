@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,13 @@ def place(tmp_path_factory: pytest.TempPathFactory, tiny_library: Library, tiny_
         for number in range(3):
             Image.new("RGB", (8, 8), (40 * number + 20, red, 90)).save(folder / "shots" / label / f"{number}.png")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few steps: what is learnt is tested elsewhere."""
+    few = partial(PosteriorTraining, n_steps=10)
+    monkeypatch.setattr("smatter.cli.train_options.PosteriorTraining", few)
 
 
 def words(place: Path, library: Library, output: Path, *more: object) -> list[str]:
@@ -88,6 +96,7 @@ def test_every_family_that_is_offered_works(place, tiny_library, tmp_path, capsy
     assert run(capsys, [*adapt, "--decision", "map"])["decision"]["rule"] == "map"
 
 
+@pytest.mark.slow
 def test_a_router_and_its_posterior_in_one_go(place, tiny_library, tmp_path, capsys) -> None:
     line = words(place, tiny_library, tmp_path / "router", "--steps", 1, "--posterior", "categorical")
     line[line.index(str(place / "work"))] = str(tmp_path / "work")
@@ -96,6 +105,7 @@ def test_a_router_and_its_posterior_in_one_go(place, tiny_library, tmp_path, cap
     assert len(list((tmp_path / "work" / "routings").iterdir())) == 12 + told["posterior"]["held_out"]["tasks"]
 
 
+@pytest.mark.slow
 def test_other_settings_and_more_processes_use_the_same_tables(place, tiny_library, tmp_path, capsys) -> None:
     base = ["--from", place / "router", "--posterior", "categorical"]
     run(capsys, words(place, tiny_library, tmp_path / "one", *base))
@@ -113,6 +123,7 @@ def test_other_settings_and_more_processes_use_the_same_tables(place, tiny_libra
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
+@pytest.mark.slow
 def test_a_killed_training_goes_on(place, tiny_library, tmp_path, capsys) -> None:
     base = ["--from", place / "router", "--posterior", "categorical"]
     line = words(place, tiny_library, tmp_path / "router", *base)

@@ -118,6 +118,14 @@ Fallback = Annotated[
         show_default=False,
     ),
 ]
+CatalogueFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--catalogue",
+        metavar="FILE",
+        help="Choose one of these mixtures, as `smatter catalogue` wrote them: many tasks share few networks.",
+    ),
+]
 Replace = Annotated[bool, typer.Option("--replace", help="Overwrite an existing recipe or page.")]
 PerModule = Annotated[bool, typer.Option("--per-module", help="Weights for each module apart.")]
 NElements = Annotated[
@@ -158,6 +166,7 @@ class Deciding:
     decision: Ruling = None
     abstain: Abstaining = None
     fallback: Fallback = None
+    catalogue: CatalogueFile = None
 
     def check(self, fitting: Fitting) -> None:
         """Refuse what contradicts it."""
@@ -173,7 +182,8 @@ class Deciding:
     @property
     def by_name(self) -> dict[str, str | None]:
         """Settings of the method, by option."""
-        return {"decision": self.decision, "abstain": self.abstain, "fallback": self.fallback}
+        catalogue = None if self.catalogue is None else str(self.catalogue)
+        return {"decision": self.decision, "abstain": self.abstain, "fallback": self.fallback, "catalogue": catalogue}
 
     @property
     def is_asked(self) -> bool:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from smatter.compose.mixture import Mixture
 from smatter.compose.records import Words
 from smatter.errors import InvalidSettings, NotFound, SmatterError
 from smatter.files.fields import Digest, Name, first_mistake
@@ -58,6 +59,16 @@ class KeptCatalogue:
         digests = library.manifest.digests
         sources = {name: digests[name] for name in library.names}
         return cls(catalogue, sources, trained.bank.digest if trained.bank else None, record)
+
+    @property
+    def mixtures(self) -> dict[str, Mixture]:
+        """What a shared runtime keeps in memory, by name: recipes that chose among these are on one of them."""
+        names, found = tuple(self.sources), dict[str, Mixture]()
+        for name, row in zip(self.catalogue.names, self.catalogue.weights.double(), strict=True):
+            mixture = Mixture(names, (tuple((row / row.sum()).tolist()),)).without_idle()
+            if mixture not in found.values():
+                found[name] = mixture
+        return found
 
     def check_fits(self, library: Library, trained: TrainedRouter) -> Catalogue:
         """The catalogue; refused where its sources or experts are others than those that are used."""

@@ -144,7 +144,11 @@ class Batch:
         )
 
     def average_losses(self, weights: Tensor) -> Tensor:
-        """Loss of the queries of each task by averaged scores, (n_tasks,), given the rows' weights, (n_tasks, n_routings)."""
+        """Loss of the queries of each task by averaged scores, (n_tasks,).
+
+        Args:
+            weights: of the rows' scores, (n_tasks, n_routings).
+        """
         is_class = self.scores.isfinite().all(dim=(1, 2))
         finite = self.scores.masked_fill(~is_class[:, None, None], 0.0)
         scores = torch.einsum("tr,trqc->tqc", weights.to(finite), finite).masked_fill(~is_class[:, None], -torch.inf)
