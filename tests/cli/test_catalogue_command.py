@@ -1,7 +1,10 @@
 """`smatter catalogue` and `smatter adapt --catalogue`: many tasks on few networks; files that are refused."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 
@@ -52,8 +55,17 @@ def place(tmp_path_factory: pytest.TempPathFactory, tiny_library: Library, tiny_
     for seed in range(3):
         shots(folder / f"shots{seed}", seed)
     line = ["catalogue", tiny_library.folder, folder / "router", folder / "suite", "--size", 2, "--tables", 6]
-    assert main([*map(str, line), "-o", str(folder / "two")]) == 0
+    with few_held_out():
+        assert main([*map(str, line), "-o", str(folder / "two")]) == 0
     return folder
+
+
+@contextmanager
+def few_held_out() -> Iterator[None]:
+    """One held-out task of each kind: tables take time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("smatter.train.residents.make_curriculum", partial(make_curriculum, n_validation=1))
+        yield
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: object) -> dict:
@@ -63,7 +75,8 @@ def run(capsys: pytest.CaptureFixture[str], *words: object) -> dict:
 
 def test_the_best_pair_for_the_queries_is_kept(place: Path, tiny_library: Library, capsys) -> None:
     line = ("catalogue", tiny_library.folder, place / "router", place / "suite", "--size", 2, "--tables", 6)
-    told = run(capsys, *line, "-o", place / "two", "--replace")
+    with few_held_out():
+        told = run(capsys, *line, "-o", place / "two", "--replace")
     assert len(told["mixtures"]) == 2 and told["tables"] == 6 and told["held_out"]["tasks"] > 0
     kept, trained = read_catalogue(place / "two"), read_router(place / "router")
     assert {each["name"] for each in told["mixtures"]} == set(kept.catalogue.names) == set(kept.mixtures)
@@ -146,7 +159,8 @@ def test_it_is_the_same_when_read_again(place: Path, tmp_path: Path) -> None:
 )
 def test_impossible_catalogues_are_one_line(place, tiny_library, tmp_path, capsys, options, message: str) -> None:
     line = ["catalogue", tiny_library.folder, place / "router", place / "suite", "--work", place / "two.work"]
-    assert main([*map(str, line), "--tables", "6", *options, "-o", str(tmp_path / "c")]) == 2
+    with few_held_out():
+        assert main([*map(str, line), "--tables", "6", *options, "-o", str(tmp_path / "c")]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1 and not (tmp_path / "c").exists()
 

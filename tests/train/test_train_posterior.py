@@ -45,10 +45,11 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few steps: what is learnt is tested elsewhere."""
     few = partial(PosteriorTraining, n_steps=10)
     monkeypatch.setattr("smatter.cli.train_options.PosteriorTraining", few)
+    monkeypatch.setattr("smatter.train.routings.Learning", partial(Learning, n_held_out=1))
 
 
 def words(place: Path, library: Library, output: Path, *more: object) -> list[str]:
-    given = ("train", library.folder, place / "suite", "-o", output, "--tables", 12, "--work", place / "work")
+    given = ("train", library.folder, place / "suite", "-o", output, "--tables", 6, "--work", place / "work")
     return [*map(str, (*given, *more))]
 
 
@@ -71,7 +72,7 @@ def test_a_router_that_exists_is_given_a_posterior_and_decides(place, tiny_libra
         "cost=1",
     ]
     told = run(capsys, words(place, tiny_library, tmp_path / "router", *options))["posterior"]
-    assert told["tables"] == 12 and told["settings"]["cvar"] == 0.5 and told["settings"]["prior"] == "cost=1"
+    assert told["tables"] == 6 and told["settings"]["cvar"] == 0.5 and told["settings"]["prior"] == "cost=1"
     assert told["held_out"]["tasks"] > 0 and told["held_out"]["tail"] >= told["held_out"]["loss"]
     before, after = read_router(place / "router"), read_router(tmp_path / "router")
     assert (
@@ -91,7 +92,7 @@ def test_every_family_that_is_offered_works(place, tiny_library, tmp_path, capsy
     line = words(place, tiny_library, tmp_path / "router", "--from", place / "router", "--posterior", family)
     assert main(line) == 0
     text = capsys.readouterr().out
-    assert f"{family} posterior from 12 tasks" in text and "--decision half:3" in text
+    assert f"{family} posterior from 6 tasks" in text and "--decision half:3" in text
     adapt = ["adapt", str(tiny_library.folder), str(place / "shots"), "--router", str(tmp_path / "router")]
     assert run(capsys, [*adapt, "--decision", "map"])["decision"]["rule"] == "map"
 
@@ -101,8 +102,8 @@ def test_a_router_and_its_posterior_in_one_go(place, tiny_library, tmp_path, cap
     line = words(place, tiny_library, tmp_path / "router", "--steps", 1, "--posterior", "categorical")
     line[line.index(str(place / "work"))] = str(tmp_path / "work")
     told = run(capsys, line)
-    assert told["steps"] == 1 and told["posterior"]["tables"] == 12
-    assert len(list((tmp_path / "work" / "routings").iterdir())) == 12 + told["posterior"]["held_out"]["tasks"]
+    assert told["steps"] == 1 and told["posterior"]["tables"] == 6
+    assert len(list((tmp_path / "work" / "routings").iterdir())) == 6 + told["posterior"]["held_out"]["tasks"]
 
 
 @pytest.mark.slow

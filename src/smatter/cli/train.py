@@ -66,7 +66,7 @@ def train(
     data = {"output": str(output), "seconds": seconds, **record}
     if trained.posterior and objective is not None:
         data["posterior"] = {"temperature": trained.posterior.temperature, **trained.posterior.record}
-    show(data, as_json, lambda: _tell(output, data))
+    show(data, as_json, lambda: _tell(output, data, is_new=routings.existing is None))
 
 
 def _check_output(output: Path, replace: bool) -> None:
@@ -135,7 +135,19 @@ def _with_posterior(
         return learn_posterior(library, suite, trained, how, progress=progress, **more)
 
 
-def _tell(output: Path, record: dict[str, Any]) -> None:
+def _tell(output: Path, record: dict[str, Any], is_new: bool) -> None:
+    """What was done now, for people."""
+    if is_new:
+        _tell_router(record)
+    learnt = record.get("posterior")
+    if learnt:
+        _tell_posterior(learnt)
+    say(f"wrote {output}; to use it:")
+    say(f"  smatter adapt LIB SUPPORT --router {shell(output)}" + (" --decision half:3" if learnt else ""))
+
+
+def _tell_router(record: dict[str, Any]) -> None:
+    """How the router was trained, and what it is worth."""
     say(f"{record['steps']} steps of the router; {record['seconds']:.0f} s now")
     if found := record.get("validation"):
         say(
@@ -149,11 +161,6 @@ def _tell(output: Path, record: dict[str, Any]) -> None:
         if len(rows := record["expert_overlaps"]) > 1:
             common = [share for number, row in enumerate(rows) for share in row[:number]]
             say(f"two of them have {sum(common) / len(common):.0%} in common on average, {max(common):.0%} at most")
-    learnt = record.get("posterior")
-    if learnt:
-        _tell_posterior(learnt)
-    say(f"wrote {output}; to use it:")
-    say(f"  smatter adapt LIB SUPPORT --router {shell(output)}" + (" --decision half:3" if learnt else ""))
 
 
 def _tell_posterior(learnt: dict[str, Any]) -> None:
