@@ -9,7 +9,7 @@ from torch.distributions import kl_divergence
 
 from smatter.errors import InvalidSettings
 from smatter.route.amortised import Amortised, PosteriorSettings
-from smatter.route.families import Levels, chosen_rows, density_of, divergence, row_families
+from smatter.route.families import UpperLevel, chosen_rows, density_of, divergence, row_families
 from smatter.route.posteriors.categorical import Categorical
 from smatter.route.posteriors.dirichlet import Dirichlet
 from smatter.route.task_table import TaskTable
@@ -71,7 +71,7 @@ def test_two_levels_are_chosen_one_after_the_other() -> None:
     generator = torch.Generator().manual_seed(0)
     families = row_families(POINTS, N_SOURCES)
     scores, upper = torch.randn(6, 1, generator=generator).double(), torch.randn(4, generator=generator).double()
-    found = density_of("two-level", POINTS, LOG_PRIOR, scores, Levels(families, upper))
+    found = density_of("two-level", POINTS, LOG_PRIOR, scores, UpperLevel(families, upper))
     assert isinstance(found, Categorical)
     mass = torch.stack([LOG_PRIOR.exp()[families == number].sum() for number in range(4)]) * upper.exp()
     mass = mass / mass.sum()

@@ -53,7 +53,9 @@ def train(
     objective = routings.training(tail, seed) if routings.posterior else None
     changes = {"shifts": parse_shift_options(shift), "variants": parse_shift_options(variant)}
     more = {"work": work or output.with_name(f"{output.name}.work"), "workers": workers, **changes}
-    begin, (library, examples) = time.perf_counter(), _opened(folder, suite, sources, routings.existing, seed, changes)
+    begin = time.perf_counter()
+    tasks = {"seed": seed, **changes}
+    library, examples = _opened(folder, suite, sources=sources, router=routings.existing, **tasks)
     _check_output(output, replace)
     trained = _trained(library, examples, settings, routings.existing, more)
     if objective is not None:
@@ -77,7 +79,7 @@ def _check_output(output: Path, replace: bool) -> None:
 
 
 def _opened(
-    folder: Path, suite: str, sources: list[str] | None, router: Path | None, seed: int, changes: dict[str, Any]
+    folder: Path, suite: str, *, sources: list[str] | None, router: Path | None, **tasks: Any
 ) -> "tuple[Library, Suite]":
     """Check what is cheap before torch is imported."""
     from smatter.errors import NotFound
@@ -89,7 +91,7 @@ def _opened(
     library = library_before(folder, Path(suite), router)
     library = library.only(sources) if sources else library
     examples = open_suite(suite)
-    make_curriculum(examples, changes["shifts"], changes["variants"], seed=seed)  # refuses one too small
+    make_curriculum(examples, **tasks)  # refuses one too small
     return library, examples
 
 

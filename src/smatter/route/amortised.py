@@ -17,7 +17,7 @@ from torch.nn.functional import one_hot
 
 from smatter.route.encode import linear
 from smatter.route.evidence import difference_error
-from smatter.route.families import Density, Levels, chosen_rows, density_of, row_families
+from smatter.route.families import Density, UpperLevel, chosen_rows, density_of, row_families
 from smatter.route.posteriors.categorical import Categorical
 from smatter.route.task_table import TaskTable
 from smatter.settings import check_choices
@@ -94,7 +94,7 @@ class Amortised(nn.Module):
             each = facts.unsqueeze(-2)
             mean = (each * members).sum(dim=-3) / members.sum(dim=-3).clamp(min=1)
             least = each.masked_fill(~members, torch.inf).amin(dim=-3).nan_to_num(posinf=0.0)
-            levels = Levels(families, self.family_score(torch.cat([mean, least], dim=-1)).squeeze(-1))
+            levels = UpperLevel(families, self.family_score(torch.cat([mean, least], dim=-1)).squeeze(-1))
         rows = torch.arange(facts.shape[-2]).unsqueeze(-1)
         return density_of(self.settings.family, rows, log_prior, self.score(facts), levels)
 

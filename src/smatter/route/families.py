@@ -46,7 +46,7 @@ def row_families(points: Tensor, n_sources: int) -> Tensor:
     return torch.where(is_shared, n_sources, strongest[..., 0])
 
 
-class Levels(NamedTuple):
+class UpperLevel(NamedTuple):
     """The upper level of two: the number of each row's family, (..., n_routings), and its score, (..., n_families)."""
 
     families: Tensor
@@ -54,7 +54,7 @@ class Levels(NamedTuple):
 
 
 def density_of(
-    family: Family, points: Tensor, log_prior: Tensor, scores: Tensor, levels: Levels | None = None
+    family: Family, points: Tensor, log_prior: Tensor, scores: Tensor, levels: UpperLevel | None = None
 ) -> Density:
     """The posterior of a task, or of several; the prior, where all scores are zero.
 
@@ -80,7 +80,7 @@ def density_of(
     return LogisticNormal.of_logits(logit_gaussian(own, scale))
 
 
-def _two_levels(prior: Tensor, own: Tensor, levels: Levels) -> Tensor:
+def _two_levels(prior: Tensor, own: Tensor, levels: UpperLevel) -> Tensor:
     """log q(family of a row) + log q(row | family), (..., n_routings)."""
     members = one_hot(levels.families, levels.scores.shape[-1]).bool().mT
 
