@@ -59,7 +59,7 @@ def train(
     _check_output(output, replace)
     trained = _trained(library, examples, settings, routings.existing, more)
     if objective is not None:
-        trained = _with_posterior(library, examples, trained, routings, objective, more)
+        trained = _with_posterior(library, examples, trained, routings, objective=objective, more=more)
 
     from smatter.route.store import write_router
 
@@ -119,6 +119,7 @@ def _with_posterior(
     suite: "Suite",
     trained: "TrainedRouter",
     routings: Routings,
+    *,
     objective: "PosteriorTraining",
     more: dict[str, Any],
 ) -> "TrainedRouter":

@@ -135,4 +135,6 @@ def _posterior(live: LiveMixture, trained: TrainedRouter, catalogue: str | None)
         return known
     chosen = read_catalogue(Path(catalogue)).check_fits(live.library, trained)
     log_prior = uniform_prior(len(row_names(chosen)))
-    return LearntPosterior(known.network if known else None, chosen, log_prior=log_prior, sources=sources)
+    if known is not None:
+        return replace(known, catalogue=chosen, log_prior=log_prior, calibrations={})
+    return LearntPosterior(None, chosen, log_prior=log_prior, sources=sources)
