@@ -16,7 +16,7 @@ from smatter.backbones.heads import HEADS, held_out_accuracy, pool, prototype_te
 from smatter.compose.head import ClassHead
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
-from smatter.compose.records import Notes, Origin
+from smatter.compose.records import Decision, Notes, Origin
 from smatter.library.diagnostics import Diagnostics, diagnose
 from smatter.library.recipes import write_recipe
 from smatter.live.mixture import LiveMixture
@@ -141,6 +141,11 @@ class Adapted:
     def method(self) -> str:
         """By which the fit was found; empty where that is not known."""
         return self.origin.method if self.origin else ""
+
+    @property
+    def decision(self) -> Decision | None:
+        """What was decided by a posterior over routings, how sure that is and why; none by other methods."""
+        return self.fit.decision
 
     @property
     def digests(self) -> dict[str, str]:

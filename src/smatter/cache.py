@@ -57,6 +57,9 @@ class Cache:
         tell whoever guesses the examples that the guess is right.
         """
         told = {field.name: getattr(self.settings, field.name) for field in fields(self.settings)}
+        for each in fields(self.settings):
+            if each.metadata.get("is_file") and told[each.name] is not None:
+                told[each.name] = file_digest(Path(told[each.name]))
         router = told.pop("router", None)
         if self.method.is_private or (router is not None and not router.digest):
             return None

@@ -78,7 +78,7 @@ def adapt(
         raise InvalidSettings(f"{cache} is a file, and results are kept in a folder: give another name as the cache")
     name = method or ("evidence" if router is None else "router")
     way = methods.find(name)
-    check_watching(drift, on_drift, router)
+    check_watching(drift, on_drift, router, settings)
     if isinstance(router, str | Path) and hasattr(way.settings, "router"):
         router = read_router(router)
     settings = way.with_router(settings, router)
@@ -103,7 +103,8 @@ def adapt(
     if queries is not None and fit.is_private:
         raise InvalidSettings("private weights have no prototypes that queries could move: leave the queries out")
     adapted = judged_model(live, task, fit, head=head, class_names=support.class_names, origin=origin, support=support)
-    if asked is not None and head == "prototype" and queries is None:
+    is_calibrated = head == "prototype" and queries is None and getattr(settings, "catalogue", None) is None
+    if asked is not None and is_calibrated:
         told = sources_digest(library.manifest)
         adapted.certificates = certificates_beside(asked.certificates, origin, told, fit.decision)
     if drift is not None:
@@ -113,8 +114,10 @@ def adapt(
     return adapted
 
 
-def check_watching(drift: object, on_drift: str | None, router: object) -> None:
+def check_watching(drift: object, on_drift: str | None, router: object, settings: object = None) -> None:
     """Refuse to watch what cannot be watched, and to follow what cannot be followed."""
+    if drift is not None and getattr(settings, "catalogue", None) is not None:
+        raise InvalidSettings("choices from a catalogue have no calibration: leave out --drift, or --catalogue")
     if drift is None and on_drift is not None:
         raise InvalidSettings("nothing is watched for drift: give --drift FILE, or leave out --on-drift")
     if drift is not None and router is None:
@@ -153,7 +156,8 @@ def _watched(
             reason = f"{watch.then} instead: {watch.told}"[:MAX_WORDS]
             decision = Decision(outcome="abstained", rule=watch.then, reason=reason)
             fit = replace(other, notes=told, decision=decision, uncertainty=fit.uncertainty)
-            options = {"head": adapted.head, "class_names": adapted.class_names, "origin": origin}
+            told_of = adapted.support
+            options = {"head": adapted.head, "class_names": adapted.class_names, "origin": origin, "support": told_of}
             adapted = judged_model(live, task, fit, **options)
         adapted.certificates = ()
     adapted.watch = watch

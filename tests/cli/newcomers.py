@@ -1,7 +1,8 @@
 """Sixty mistakes of a first hour, as words of a command, and a place where each can be made.
 
-Places: `library` (a base, `latin` and `emoji` in it), `router`, `tasks/thai` with `support` and `query`, `t.safetensors`, a
-recipe, `tree`, a suite too small to train on, `full`, somebody's folder, `notes.txt`, somebody's file.
+Places: `library` (a base, `latin` and `emoji` in it), `router`, `tasks/thai` with `support` and `query`,
+`t.safetensors`, a recipe, `tree`, a suite too small to train on, `full`, somebody's folder, `notes.txt`, somebody's
+file.
 """
 
 import shutil

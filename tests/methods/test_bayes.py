@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_routers import make_router
+from small_routers import make_decided
 
 import smatter
 from smatter.adapted import Adapted
@@ -16,13 +16,7 @@ from smatter.library.recipes import read_recipe
 from smatter.live.mixture import LiveMixture
 from smatter.methods.bayes import BayesSettings
 from smatter.methods.router import RoutedSettings
-from smatter.route.amortised import Amortised, PosteriorSettings
-from smatter.route.catalogue import usual_catalogue
-from smatter.route.learnt import LearntPosterior, RuleCalibration
-from smatter.route.prior import uniform_prior
-from smatter.route.store import TrainedRouter, read_router, write_router
-from smatter.route.table import row_names
-from smatter.route.uncertainty import SUPPORT
+from smatter.route.store import TrainedRouter, read_router
 from smatter.tasks.suite import Suite
 from smatter.tasks.support import Support
 
@@ -33,27 +27,9 @@ RULES = ["point", "mean", "map", "gibbs:3", "top:2", "half:3"]
 def given(
     tiny_library: Library, tiny_suite: Suite, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[TrainedRouter, Support]:
-    """A router with a posterior that prefers low losses, calibrated on made-up scores, and a task."""
-    place = tmp_path_factory.mktemp("bayes")
-    folder, support = make_router(tiny_library, tiny_suite, place / "bare")
-    bare = read_router(folder)
-    network = Amortised(PosteriorSettings(width=4), torch.Generator().manual_seed(0))
-    torch.nn.init.normal_(network.score[2].weight, generator=torch.Generator().manual_seed(1))
-    catalogue = usual_catalogue(tiny_library.names, bare.expert_names)
-    scores = {name: torch.linspace(-5, 5, 100, dtype=torch.float64) for name in SUPPORT}
-    calibrations = {
-        rule: RuleCalibration(rule, "some-list", "a" * 64, scores, torch.linspace(0, 1, 100, dtype=torch.float64))
-        for rule in ("half:3", "map")
-    }
-    posterior = LearntPosterior(
-        network,
-        catalogue,
-        log_prior=uniform_prior(len(row_names(catalogue))),
-        sources={name: tiny_library.manifest.digests[name] for name in tiny_library.names},
-        calibrations=calibrations,
-    )
-    write_router(place / "router", replace(bare, posterior=posterior))
-    return read_router(place / "router"), support
+    """A router with a posterior, and a task."""
+    folder, support = make_decided(tiny_library, tiny_suite, tmp_path_factory.mktemp("bayes") / "router")
+    return read_router(folder), support
 
 
 def adapted(library: Library, given: tuple[TrainedRouter, Support], **how: object) -> Adapted:
@@ -106,7 +82,7 @@ def test_a_sure_routing_is_kept_and_an_unsure_one_escalates(tiny_library, given)
         assert decision and decision.outcome == outcome and decision.measure == "entropy"
         assert decision.score is not None and decision.threshold is not None
         assert (decision.score <= decision.threshold) == (outcome == "routed")
-        assert decision.reason in each.fit.notes
+        assert decision.reason in decision.told and each.decision == decision
     assert len(unsure.fit.members) == len(tiny_library.names)
     assert unsure.fit.decision and unsure.fit.decision.passes == 1 + len(tiny_library.names)
 
@@ -123,6 +99,18 @@ def test_fallbacks_are_the_networks_they_are_called(tiny_library, given) -> None
     prior = limit_of(tiny_library, given, False, decision="map", fallback="prior-mean")
     plain = smatter.adapt(tiny_library, support, "router", RoutedSettings(router=router, evidence=False))
     assert prior.mixture.mean_weights == pytest.approx(plain.mixture.mean_weights, abs=1e-5)
+
+
+def test_a_score_alone_answers_four_tasks_of_five(tiny_library, given) -> None:
+    alone, told = (adapted(tiny_library, given, abstain=how) for how in ("entropy", "entropy@coverage=0.8"))
+    assert alone.decision and alone.decision == told.decision and alone.decision.threshold is not None
+
+
+def test_what_no_pass_can_mend_is_told_before_the_first(tiny_library, given, monkeypatch) -> None:
+    monkeypatch.setattr("smatter.route.opening.route_task", lambda *_, **__: pytest.fail("a network was run"))
+    for how in ({"abstain": "loss", "decision": "top:2"}, {"abstain": "doubt"}, {"fallback": "nobody"}):
+        with pytest.raises(InvalidSettings):
+            adapted(tiny_library, given, **how)
 
 
 def test_order_of_examples_does_not_matter(tiny_library, given) -> None:
@@ -150,7 +138,7 @@ def test_the_decision_is_in_the_file_and_in_the_cache(tiny_library, given, tmp_p
     [
         ({"decision": "tops:3"}, "unknown decision"),
         ({"decision": "half:99"}, "give fewer"),
-        ({"abstain": "entropy"}, "no limit"),
+        ({"abstain": "Entropy"}, "no limit"),
         ({"abstain": "entropy@coverage=1.5"}, "no limit"),
         ({"abstain": "surprise@coverage=0.8"}, "unknown score"),
         ({"abstain": "disagreement@coverage=0.8"}, "unlabelled queries"),

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 import torch
@@ -11,9 +12,9 @@ from smatter.backbones.heads import prototype_temperature
 from smatter.errors import InvalidSettings
 from smatter.route.amortised import N_FACTS, N_QUERY_FACTS, Amortised, PosteriorSettings, facts_of
 from smatter.route.task_table import TaskTable
+from smatter.settings.posteriors import Family, PosteriorTraining
 from smatter.train.posterior import (
     Exercise,
-    PosteriorTraining,
     average_loss,
     half_weights,
     task_risk,
@@ -45,6 +46,18 @@ def test_the_routing_that_explains_the_examples_is_found_on_new_tasks(target) ->
     found = train_posterior([planted(seed) for seed in range(60)], PRIOR, how)
     hits = [int(found(planted(seed), PRIOR).logits[1:].argmax()) == seed % (N_ROUTINGS - 1) for seed in range(100, 130)]
     assert sum(hits) >= 27
+
+
+@pytest.mark.parametrize("target", ["average", "gibbs"])
+@pytest.mark.parametrize("family", get_args(Family))
+def test_every_family_finds_it(family: Family, target) -> None:
+    how = PosteriorTraining(target=target, n_steps=40, n_tasks=16, members=2, kl=0.0, rate=3e-2)
+    tables = [planted(seed) for seed in range(40)]
+    found = train_posterior(tables, PRIOR, how, PosteriorSettings(family=family))
+    new = [planted(seed) for seed in range(200, 230)]
+    right = sum(int(found(each, PRIOR).logits[1:].argmax()) == seed % 6 for seed, each in enumerate(new, 200))
+    assert right > 20  # of 30, and 5 by luck
+    assert all(bool(parameter.isfinite().all()) for parameter in found.parameters())
 
 
 def test_a_high_price_keeps_the_posterior_at_the_prior() -> None:

@@ -7,6 +7,7 @@ from smatter import methods
 from smatter.backbones.gate import quiet_transformers
 from smatter.cli.adapt_options import (
     Before,
+    Deciding,
     Fitting,
     Folder,
     Head,
@@ -39,6 +40,7 @@ def adapt(
     folder: Folder,
     results: Results,
     fitting: Fitting,
+    deciding: Deciding,
     before: Before,
     watching: Watching,
     support: MaybeSupport = None,
@@ -48,12 +50,12 @@ def adapt(
     old = recipe_to_refit(before.refit, support, before.renormalise)
     if old is not None and before.renormalise:
         written = Results(output=results.output, replace=results.replace, as_json=results.as_json)
-        if fitting != Fitting() or results != written or self_contained:
+        if fitting != Fitting() or deciding.is_asked or results != written or self_contained:
             raise InvalidSettings("--renormalise changes the weights alone: leave out all options but -o and --replace")
         share_out(folder, old, results.output, results.replace, results.as_json)
         return
     assert support is not None
-    name, settings = _way(fitting, old)
+    name, settings = _way(fitting, deciding, old)
     _check_places(name, results, fitting.cache)
     adapted = _adapted(
         folder,
@@ -101,10 +103,10 @@ def solve(
     _finish(folder, adapted, results)
 
 
-def _settings(fitting: Fitting) -> dict[str, str]:
+def _settings(fitting: Fitting, deciding: Deciding) -> dict[str, str]:
     """Settings of the method: by --set, and by options of their own."""
     given = pairs(fitting.told, "--set")
-    for name, value in fitting.by_name.items():
+    for name, value in (fitting.by_name | deciding.by_name).items():
         if value is None:
             continue
         if name in given:
@@ -113,15 +115,17 @@ def _settings(fitting: Fitting) -> dict[str, str]:
     return given
 
 
-def _way(fitting: Fitting, old: "Recipe | None") -> tuple[str, Any]:
+def _way(fitting: Fitting, deciding: Deciding, old: "Recipe | None") -> tuple[str, Any]:
     """The method and its settings: as asked for, or as a recipe was found, or the default."""
-    told, router = _settings(fitting), fitting.router
+    deciding.check(fitting)
+    told, router = _settings(fitting, deciding), fitting.router
+    method = "bayes" if deciding.is_asked else fitting.method
     if router is not None and not router.is_dir():
         raise NotFound(f"{router} is no folder; give the router's, which `smatter train` wrote")
-    if old is not None and fitting.method is None:
+    if old is not None and method is None:
         name, settings = methods.as_before(old, router is not None, told)
     else:
-        name = fitting.method or fitting.default_method
+        name = method or fitting.default_method
         settings = methods.find(name).read_settings(told) if told else None
     methods.find(name).with_router(settings, router)  # refuses a method that needs one, or asks none
     return name, settings

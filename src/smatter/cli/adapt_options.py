@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from smatter.cli.output import Json
+from smatter.errors import InvalidSettings
 from smatter.settings import MAX_STEPS
 
 Folder = Annotated[Path, typer.Argument(metavar="LIB", help="The library's folder.", show_default=False)]
@@ -109,6 +110,43 @@ Diagnosed = Annotated[bool, typer.Option("--diagnostics", help="Say what the mod
 Page = Annotated[
     Path | None, typer.Option("--report", metavar="PAGE", help="Write an HTML page on the model, with pictures.")
 ]
+Ruling = Annotated[
+    str | None,
+    typer.Option(
+        "--decision",
+        metavar="RULE",
+        help="Decide by the router's posterior over routings: mean, map, point, gibbs:K, top:K or half:K [half:3].",
+        show_default=False,
+    ),
+]
+Abstaining = Annotated[
+    str | None,
+    typer.Option(
+        "--abstain",
+        metavar="SCORE[@coverage=.8|@risk=.3]",
+        help="When a routing is too unsure: a score, and the share of calibration tasks that is answered [0.8], or "
+        "their error.",
+        show_default=False,
+    ),
+]
+Fallback = Annotated[
+    str | None,
+    typer.Option(
+        "--fallback",
+        metavar="WHAT",
+        help="With --abstain: what is done then: escalate to all sources, base, prior-mean, or a source's name "
+        "[escalate].",
+        show_default=False,
+    ),
+]
+CatalogueFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--catalogue",
+        metavar="FILE",
+        help="Choose one of these mixtures, as `smatter catalogue` wrote them: many tasks share few networks.",
+    ),
+]
 Replace = Annotated[bool, typer.Option("--replace", help="Overwrite an existing recipe or page.")]
 PerModule = Annotated[bool, typer.Option("--per-module", help="Weights for each module apart.")]
 NElements = Annotated[
@@ -150,6 +188,38 @@ class Fitting:
     def default_method(self) -> str:
         """How to adapt where that is not said."""
         return "fixed" if self.weights is not None else "evidence" if self.router is None else "router"
+
+
+@dataclass(frozen=True)
+class Deciding:
+    """What is asked of a posterior over routings; any of it asks for the method `bayes`."""
+
+    decision: Ruling = None
+    abstain: Abstaining = None
+    fallback: Fallback = None
+    catalogue: CatalogueFile = None
+
+    def check(self, fitting: Fitting) -> None:
+        """Refuse what contradicts it."""
+        asked = next((f"--{name}" for name, value in vars(self).items() if value is not None), None)
+        if asked and fitting.method not in (None, "bayes"):
+            raise InvalidSettings(f"{asked} asks for the method bayes, and --method for another: leave out one of them")
+        for name, value in fitting.by_name.items():
+            if asked and value is not None:
+                raise InvalidSettings(f"{asked} and --{name} both say which networks are run: leave out one of them")
+        if self.fallback is not None and self.abstain is None:
+            raise InvalidSettings("--fallback is for routings that are too unsure: say when with --abstain SCORE")
+
+    @property
+    def by_name(self) -> dict[str, str | None]:
+        """Settings of the method, by option."""
+        catalogue = None if self.catalogue is None else str(self.catalogue)
+        return {"decision": self.decision, "abstain": self.abstain, "fallback": self.fallback, "catalogue": catalogue}
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether anything is asked."""
+        return self != Deciding()
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from smatter.cli.output import human_size, print_table, say, shell
 from smatter.cli.refit import tell_loss
+from smatter.compose.records import Decision
 from smatter.records import told_names
 
 if TYPE_CHECKING:
@@ -45,14 +46,7 @@ def _tell_weights(data: dict[str, Any]) -> None:
 
 def _tell_fit(data: dict[str, Any], found: "Diagnostics | None") -> None:
     """What the model is, and how good."""
-    if data["queries"]:
-        say(data["queries"]["told"])
-    if data["members"]:
-        size = human_size(data["resident_bytes"])
-        say(
-            f"averages the predictions of {1 + len(data['members'])} networks, weighted as above: "
-            f"{data['query_passes']:.3g} passes of each input, {size} of weights in memory"
-        )
+    _tell_networks(data)
     if data["corrected_parameters"]:
         say(f"{data['corrected_parameters']} parameters corrected")
     if found:
@@ -93,6 +87,20 @@ def _tell_certificates(data: dict[str, Any]) -> None:
     for certificate in data["certificates"]:
         say(f"{certificate['rule']} is certified: " + "; ".join(each["told"] for each in certificate["bounds"]))
         say(f"  {certificate['promise']}")
+
+
+def _tell_networks(data: dict[str, Any]) -> None:
+    """Which networks are run, and why."""
+    if data["decision"]:
+        say(Decision.model_validate(data["decision"]).told)
+    if data["queries"]:
+        say(data["queries"]["told"])
+    if data["members"]:
+        size = human_size(data["resident_bytes"])
+        say(
+            f"averages the predictions of {1 + len(data['members'])} networks, weighted as above: "
+            f"{data['query_passes']:.3g} passes of each input, {size} of weights in memory"
+        )
 
 
 def _tell_places(data: dict[str, Any], folder: Path) -> None:

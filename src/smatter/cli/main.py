@@ -13,7 +13,19 @@ from typing import Annotated, Any
 import typer
 
 from smatter import __version__
-from smatter.cli import adapt, calibrate, compose, demo, evaluate, library, predict, profile, suite, train
+from smatter.cli import (
+    adapt,
+    calibrate,
+    catalogue,
+    compose,
+    demo,
+    evaluate,
+    library,
+    predict,
+    profile,
+    suite,
+    train,
+)
 from smatter.cli.output import warn
 from smatter.errors import SmatterError
 
@@ -34,6 +46,7 @@ app.command("methods")(adapt.list_methods)
 app.command("evaluate")(evaluate.evaluate)
 app.command("train")(train.train)
 app.command("calibrate")(calibrate.calibrate)
+app.command("catalogue")(catalogue.catalogue)
 app.add_typer(suite.app, name="suite")
 app.command("profile")(profile.profile)
 app.command("demo")(demo.demo)

@@ -75,7 +75,8 @@ def predict_inputs(
     model = _model(task, library)
     given = _given(inputs, model.takes_images)
     n_classes = min(top or 1, len(model.class_names))
-    header, line = ("", _record(top)) if as_json else (_csv_line(_columns(n_classes)), _row(n_classes))
+    decided = _decided(task)
+    header, line = ("", _record(top, decided)) if as_json else (_csv_line(_columns(n_classes)), _row(n_classes))
     if output is None:
         stdout = sys.stdout  # a bar would take what is written to it by its name
         if stdout.isatty():  # files and pipes get names and texts as they are
@@ -85,7 +86,7 @@ def predict_inputs(
             return int(_write(answers, stdout, header, line, progress)[1] > 0)
     with new_text(output) as file, _bar(total) as progress:
         n_rows, n_unreadable = _write(_answers(model, given, transductive), file, header, line, progress)
-    data = {"output": str(output), "rows": n_rows, "unreadable": n_unreadable}
+    data = {"output": str(output), "rows": n_rows, "unreadable": n_unreadable} | decided
     show(data, as_json, lambda: say(f"wrote {output}: {n_rows} rows, {n_unreadable} unreadable"))
     return int(n_unreadable > 0)
 
@@ -105,6 +106,17 @@ def _opened(path: Path, folder: Path, router: Path | None) -> "tuple[Recipe, Lib
     if recipe.experts is not None and not recipe.experts.is_idle:
         library.bank(recipe.experts.bank)
     return recipe, library
+
+
+def _decided(recipe: "Recipe") -> dict[str, Any]:
+    """What was decided for the task, which goes with every answer; a model that is not by the rule is told of."""
+    decision = recipe.notes.decision
+    if decision is None:
+        return {}
+    if decision.outcome != "routed":
+        warn(decision.told)
+    abstained = decision.outcome == "abstained"
+    return {"rule": decision.rule, "passes": decision.passes, "abstained": abstained, "reason": decision.reason}
 
 
 def _model(recipe: "Recipe", library: "Library") -> "TaskModel":
@@ -192,15 +204,15 @@ def _row(n_classes: int) -> "Callable[[Answer], str]":
     return told
 
 
-def _record(top: int | None) -> "Callable[[Answer], str]":
-    """How an answer is told in JSON."""
+def _record(top: int | None, decided: dict[str, Any]) -> "Callable[[Answer], str]":
+    """How an answer is told in JSON, with what was decided for the task."""
 
     def told(answer: "Answer") -> str:
         data: dict[str, Any] = {"input": answer.name}
         if answer.prediction is None:
-            return json.dumps(data | {"error": answer.error}) + "\n"
+            return json.dumps(data | {"error": answer.error} | decided) + "\n"
         best = [{"class": name, "probability": share} for name, share in answer.prediction.top(top or 1)]
-        return json.dumps(data | best[0] | ({"top": best} if top else {})) + "\n"
+        return json.dumps(data | best[0] | ({"top": best} if top else {}) | decided) + "\n"
 
     return told
 

@@ -69,6 +69,17 @@ class Decision(_Record):
     threshold: Number | None = None
     reason: Words = ""
 
+    @property
+    def told(self) -> str:
+        """All of it in one line, for people.
+
+        >>> Decision(outcome="routed", rule="half:3", passes=4.0).told
+        'decided by half:3: 4 passes of each input'
+        """
+        done = {"routed": "decided by", "escalated": "escalated from", "abstained": "abstained from"}[self.outcome]
+        passes = "1 pass" if self.passes == 1 else f"{self.passes:g} passes"
+        return f"{done} {self.rule}: {passes} of each input" + (f"; {self.reason}" if self.reason else "")
+
 
 class TimeBudget(_Record):
     """What a task's model was made to fit.

@@ -1,6 +1,6 @@
 """The page that `smatter demo` ends in."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +32,7 @@ class Story:
         experts: weight of each residual expert, by what it has learnt; the rest is the null expert's.
         seconds: that the router took, with a pass of each source.
         solver_seconds: that the solver took.
+        decision: what a posterior over routings says of it; empty where the router has none.
     """
 
     domains: tuple[str, ...]
@@ -43,6 +44,7 @@ class Story:
     experts: dict[str, float]
     seconds: float
     solver_seconds: float
+    decision: str = ""
 
     @property
     def headline(self) -> dict[str, float]:
@@ -110,6 +112,7 @@ def make_page(
         label: clustered_interval([story.headline[label] for story in stories.values()], list(stories))
         for label in labels
     }
+    decisions = [[name, story.decision] for name, story in stories.items() if story.decision]
     n_queries = sum(len(episode.query) for episode in episodes.values())
     seconds, solver_seconds = (
         max(getattr(story, field) for story in stories.values()) for field in ("seconds", "solver_seconds")
@@ -168,6 +171,7 @@ def make_page(
             "negatives, wallpaper and posters are such tasks. The others need no correction.",
             page.table(["task", "is like", "corrected by"], experts),
         ),
+        *_decided(decisions),
         page.section(
             "All ways beside each other",
             "Share of the other pictures that are named correctly: by the router, told how "
@@ -195,6 +199,12 @@ def make_page(
             page.code(commands),
         ),
     )
+
+
+def _decided(rows: Sequence[Sequence[str]]) -> list[str]:
+    """What was decided for each task, if anything was."""
+    text = "The router has a posterior over routings, which says what networks are run and how sure that is."
+    return [page.section("What is decided", text, page.table(["task", "decision"], rows))] if rows else []
 
 
 def _likest(likeness: Mapping[str, float]) -> str:

@@ -18,6 +18,7 @@ from smatter.live.episodes import episode_queries
 from smatter.live.mixture import LiveMixture
 from smatter.live.task import Task
 from smatter.methods import Fit
+from smatter.methods.bayes import BayesSettings
 from smatter.methods.refined import RefinedSettings
 from smatter.methods.router import RoutedSettings
 from smatter.records import Progress, silent
@@ -117,6 +118,8 @@ def _adapt(
         "predictions": methods.find("router")(live, task, RoutedSettings(router, mix="predictions")),
         "one pass": methods.find("router")(live, task, RoutedSettings(router, evidence=False)),
     }
+    if router.posterior:
+        fits["decision"] = methods.find("bayes")(live, task, BayesSettings(router))
     fits |= {name: methods.find(name)(live, task) for name in ("solver", "evidence", "average")}
     fits["average of predictions"] = methods.find("average")(live, task, MixSettings(mix="predictions"))
     queries = episode_queries(live, episode)
@@ -143,6 +146,7 @@ def _adapt(
         experts=routed.expert_weights,
         seconds=routed.seconds,
         solver_seconds=fits["solver"].seconds,
+        decision=decided.told if "decision" in fits and (decided := fits["decision"].decision) else "",
     )
     return story, routed
 

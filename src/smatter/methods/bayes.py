@@ -5,11 +5,12 @@ Bayes-routed paper, sections 3 to 5: q(w, alpha | S), a decision rule, a score U
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from smatter.compose.records import Decision
-from smatter.errors import InvalidRouter
+from smatter.errors import InvalidRouter, InvalidSettings
 from smatter.methods import Fit, method
 from smatter.settings.decisions import ESCALATE, USUAL, Limit, Rule, check_fallback
 
@@ -28,23 +29,37 @@ class BayesSettings:
     Args:
         router: the router, with a posterior.
         decision: point, mean, map, gibbs:K, top:K or half:K, the router's own routing with half of the weight and the K
-            likeliest others with the rest.
-        abstain: a score, and at which share or error of calibration tasks it becomes too high: SCORE@coverage=0.8 or
-            SCORE@risk=0.3; never by default.
+            likeliest others with the rest; half:3 by default, and map with a catalogue.
+        abstain: a score, and at which share or error of calibration tasks it becomes too high: SCORE@coverage=0.8,
+            which SCORE alone means too, or SCORE@risk=0.3; never by default.
         fallback: what is done then: escalate, base, prior-mean, or a source's name.
         seed: of what gibbs draws.
+        catalogue: a file of routings that are chosen among, instead of the posterior's own; a router without a
+            posterior chooses by their losses on the examples.
     """
 
     router: TrainedRouter | None = None
-    decision: str = USUAL
+    decision: str | None = None
     abstain: str | None = None
     fallback: str = ESCALATE
     seed: int = 0
+    catalogue: str | None = field(default=None, metadata={"is_told": False, "is_file": True})
 
     def __post_init__(self) -> None:
-        Rule.parse(self.decision)
+        name = self.rule.name
         if self.abstain is not None:
             Limit.parse(self.abstain)
+        if self.catalogue is not None and name in ("point", "mean", "half"):
+            raise InvalidSettings(f"{self.rule} runs a mixture that is in no catalogue: use map, top:K or gibbs:K")
+        if self.catalogue is not None and self.abstain is not None:
+            raise InvalidSettings(
+                "thresholds are of the posterior's own catalogue: leave out --abstain, or --catalogue"
+            )
+
+    @property
+    def rule(self) -> Rule:
+        """The decision."""
+        return Rule.parse(self.decision or (USUAL if self.catalogue is None else "map"))
 
 
 @method(BayesSettings, needs_router=True)
@@ -56,29 +71,34 @@ def bayes(live: LiveMixture, task: Task, settings: BayesSettings, progress: Prog
     from smatter.live.objectives import LeaveOneOut
     from smatter.methods.router import RoutedSettings, fit_of
     from smatter.records import part
-    from smatter.route.abstain import instead, judge
-    from smatter.route.decide import decide, deployable
+    from smatter.route.abstain import instead, judge, threshold
+    from smatter.route.decide import among_catalogue, decide, deployable
     from smatter.route.encode import as_mixture
     from smatter.route.opening import route_task
     from smatter.route.table import pass_routings, row_names
-    from smatter.route.uncertainty import Facts, scores_of_support
+    from smatter.route.uncertainty import Facts, check_score, scores_of_support
 
     assert settings.router is not None and isinstance(task.objective, LeaveOneOut)
-    rule, trained, library = Rule.parse(settings.decision), settings.router, live.library
-    posterior, base = _posterior(live, trained), library.manifest.base
+    rule, trained, library = settings.rule, settings.router, live.library
+    posterior, base = _posterior(live, trained, settings.catalogue), library.manifest.base
     check_fallback(settings.fallback, library.names)
+    limit = None if settings.abstain is None else Limit.parse(settings.abstain)
+    if limit is not None:  # what no pass of a network can mend is told before the first
+        check_score(limit.score, has_queries=False)
+        threshold(posterior.calibration(str(rule)), limit)
     routed = route_task(live, task.objective, trained, progress=part(progress, 0.5))
     table = pass_routings(live, task.objective, routed, posterior.catalogue)
     progress(0.5)
     found, point = posterior(table), table.points[0]
-    told = Decision(outcome="routed", rule=settings.decision)
+    told = Decision(outcome="routed", rule=str(rule))
     facts = Facts(table, found, posterior.log_prior, row_names(posterior.catalogue).index(base))
-    if settings.abstain is not None:
-        calibration = posterior.calibration(settings.decision)
-        told = judge(facts, Limit.parse(settings.abstain), calibration, settings.fallback)
+    if limit is not None:
+        told = judge(facts, limit, posterior.calibration(str(rule)), settings.fallback)
     if told.outcome == "routed":
         generator = torch.Generator().manual_seed(settings.seed)
-        deployed = decide(rule, deployable(found, rule, table), point, generator)
+        able = deployable(found, rule, table)
+        able = able if settings.catalogue is None else among_catalogue(able, table)
+        deployed = decide(rule, able, point, generator)
     else:
         deployed = instead(settings.fallback, routed, point, library.names, base)
     n_sources = len(library.names)
@@ -91,17 +111,31 @@ def bayes(live: LiveMixture, task: Task, settings: BayesSettings, progress: Prog
         members=tuple(Member(float(w), each) for w, each in zip(deployed.weights[1:], others, strict=True)),
         uncertainty={**plain.uncertainty, **scores_of_support(facts)},
         decision=told.model_copy(update={"passes": float(len(deployed.points))}),
-        notes=(*task.notes, told.reason) if told.reason else task.notes,
     )
 
 
-def _posterior(live: LiveMixture, trained: TrainedRouter) -> LearntPosterior:
-    """The router's posterior; refuses one that is for other sources."""
-    if trained.posterior is None:
-        raise InvalidRouter("the router has no posterior over routings: train one with `smatter train --posterior`")
-    digests = live.library.manifest.digests
-    if [digests[name] for name in live.library.names] != list(trained.posterior.sources.values()):
+def _posterior(live: LiveMixture, trained: TrainedRouter, catalogue: str | None) -> LearntPosterior:
+    """The router's posterior, over another catalogue if one is given; refuses one that is for other sources."""
+    from smatter.route.kept import read_catalogue
+    from smatter.route.learnt import LearntPosterior
+    from smatter.route.prior import uniform_prior
+    from smatter.route.table import row_names
+
+    known, digests = trained.posterior, live.library.manifest.digests
+    if known is None and catalogue is None:
+        raise InvalidRouter(
+            "the router has no posterior over routings: give it one with `smatter train --from ROUTER --posterior`"
+        )
+    sources = {name: digests[name] for name in live.library.names}
+    if known is not None and list(sources.values()) != list(known.sources.values()):
         raise InvalidRouter(
             "the posterior is for other sources than the library's: train it anew, or adapt with --method router"
         )
-    return trained.posterior
+    if catalogue is None:
+        assert known is not None
+        return known
+    chosen = read_catalogue(Path(catalogue)).check_fits(live.library, trained)
+    log_prior = uniform_prior(len(row_names(chosen)))
+    if known is not None:
+        return replace(known, catalogue=chosen, log_prior=log_prior, calibrations={})
+    return LearntPosterior(None, chosen, log_prior=log_prior, sources=sources)

@@ -123,7 +123,9 @@ def diagnostic_parts(adapted: Adapted) -> list[str]:
 
 
 def _fit_parts(adapted: Adapted) -> list[str]:
-    fit, parts = adapted.fit, []
+    fit, parts = adapted.fit, list[str]()
+    if fit.decision:
+        parts.append(page.section("Decision", f"{fit.decision.told[:1].upper()}{fit.decision.told[1:]}."))
     if fit.likeness:
         likest = dict(sorted(fit.likeness.items(), key=lambda pair: -pair[1])[:8])
         parts.append(

@@ -12,7 +12,7 @@ from smatter.errors import InvalidSettings
 from smatter.route.decide import Deployed
 from smatter.route.learnt import RuleCalibration
 from smatter.route.opening import Routed
-from smatter.route.uncertainty import QUERIES, SCORES, Facts, check_score
+from smatter.route.uncertainty import SCORES, Facts, check_score
 from smatter.settings.decisions import BASE, ESCALATE, PRIOR_MEAN, Limit
 
 
@@ -25,20 +25,28 @@ def judge(facts: Facts, limit: Limit, calibration: RuleCalibration, fallback: st
         calibration: of the rule that is used.
         fallback: what is done then.
     """
-    check_score(limit.score)
-    if limit.score in QUERIES and not facts.table.scores.shape[1]:
-        raise InvalidSettings(f"{limit.score} looks at unlabelled queries, and there are none: use another score")
-    find = calibration.threshold if limit.kind == "coverage" else calibration.threshold_for_risk
-    threshold, value = find(limit.score, limit.value), SCORES[limit.score](facts)
+    check_score(limit.score, has_queries=facts.table.scores.shape[1] > 0)
+    most, value = threshold(calibration, limit), SCORES[limit.score](facts)
     if not math.isfinite(value):
         raise InvalidSettings(f"{limit.score} cannot be told from these examples: use another score")
-    told = {"rule": calibration.rule, "score": value, "measure": limit.score, "threshold": threshold}
-    words = f"{limit.score} {value:.3g}, threshold {threshold:.3g} by {calibration.tasks}"
-    if value <= threshold:
+    told = {"rule": calibration.rule, "score": value, "measure": limit.score, "threshold": most}
+    words = f"{limit.score} {value:.3g}, threshold {most:.3g} by {calibration.tasks}"
+    if value <= most:
         return Decision(outcome="routed", reason=f"sure enough: {words}", **told)
     if fallback == ESCALATE:
         return Decision(outcome="escalated", reason=f"unsure, so all sources are averaged: {words}", **told)
     return Decision(outcome="abstained", reason=f"unsure, so {fallback} is taken instead: {words}", **told)
+
+
+def threshold(calibration: RuleCalibration, limit: Limit) -> float:
+    """The score above which a routing is too unsure.
+
+    Args:
+        calibration: of the rule that is used.
+        limit: which score, and when it is too high.
+    """
+    find = calibration.threshold if limit.kind == "coverage" else calibration.threshold_for_risk
+    return find(limit.score, limit.value)
 
 
 def instead(fallback: str, routed: Routed, point: Tensor, sources: tuple[str, ...], base: str) -> Deployed:

@@ -1,6 +1,6 @@
 """An amortised posterior over the rows of a table: a score of each routing from what the examples say of it.
 
-    q(A | S) = softmax(log p(A) + s(phi(A, S)))
+    q(A | S) = softmax(log p(A) + s(phi(A, S)))        or another family (`route.families`)
 
 phi compares routing A with the router's point and with the other routings: by leave-one-out losses, by weights, and by
 how often it names an example otherwise. No parameter belongs to a source, an expert or a routing, so catalogues may
@@ -13,11 +13,15 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import one_hot
 
 from smatter.route.encode import linear
 from smatter.route.evidence import difference_error
+from smatter.route.families import Density, UpperLevel, chosen_rows, density_of, row_families
 from smatter.route.posteriors.categorical import Categorical
 from smatter.route.task_table import TaskTable
+from smatter.settings import check_choices
+from smatter.settings.posteriors import Family
 
 N_FACTS, N_QUERY_FACTS = 14, 2
 LARGEST_EXCESS, LARGEST_LOSS = 10.0, 3.0
@@ -31,10 +35,15 @@ class PosteriorSettings:
     Args:
         width: of its hidden layer.
         queries: whether it looks at unlabelled queries too.
+        family: how q is parameterised; see `route.families`.
     """
 
     width: int = 16
     queries: bool = False
+    family: Family = "categorical"
+
+    def __post_init__(self) -> None:
+        check_choices(self, family=Family)
 
 
 class Amortised(nn.Module):
@@ -49,13 +58,18 @@ class Amortised(nn.Module):
         super().__init__()
         self.settings = settings
         n_facts = N_FACTS + (N_QUERY_FACTS if settings.queries else 0)
-        last = linear(settings.width, 1, generator)
-        nn.init.zeros_(last.weight)
-        nn.init.zeros_(last.bias)
-        self.score = nn.Sequential(linear(n_facts, settings.width, generator), nn.GELU(), last)
+        n_scores = 2 if settings.family == "logistic-normal" else 1
+        self.score = _scorer(n_facts, settings.width, n_scores, generator)
+        self.family_score = None
+        if settings.family == "two-level":
+            self.family_score = _scorer(2 * n_facts, settings.width, 1, generator)
 
     def forward(self, table: TaskTable, log_prior: Tensor, facts: Tensor | None = None) -> Categorical:
-        """The posterior of a task.
+        """The posterior of a task, over the rows of its table; arguments as `density` has them."""
+        return chosen_rows(table.points, self.density(table, log_prior, facts))
+
+    def density(self, table: TaskTable, log_prior: Tensor, facts: Tensor | None = None) -> Density:
+        """The posterior of a task in its family.
 
         Args:
             table: what the routings make of it.
@@ -63,7 +77,44 @@ class Amortised(nn.Module):
             facts: as `facts_of` gives them, where they are known.
         """
         facts = facts_of(table, self.settings.queries) if facts is None else facts
-        return Categorical(table.points, self.score(facts).squeeze(-1) + log_prior.to(facts))
+        return self.densities(facts, log_prior, row_families(table.points, len(table.prior)), len(table.prior) + 1)
+
+    def densities(self, facts: Tensor, log_prior: Tensor, families: Tensor, n_families: int) -> Density:
+        """The posterior of one task or of several, whose rows are numbered: points do not matter here.
+
+        Args:
+            facts: of the rows, (..., n_routings, n_facts).
+            log_prior: log p, (n_routings,).
+            families: of the rows, (..., n_routings); see `row_families`.
+            n_families: how many there may be.
+        """
+        levels = None
+        if self.family_score is not None:
+            members = one_hot(families, n_families).bool().unsqueeze(-1)  # (..., n_routings, n_families, 1)
+            each = facts.unsqueeze(-2)
+            mean = (each * members).sum(dim=-3) / members.sum(dim=-3).clamp(min=1)
+            least = each.masked_fill(~members, torch.inf).amin(dim=-3).nan_to_num(posinf=0.0)
+            levels = UpperLevel(families, self.family_score(torch.cat([mean, least], dim=-1)).squeeze(-1))
+        rows = torch.arange(facts.shape[-2]).unsqueeze(-1)
+        return density_of(self.settings.family, rows, log_prior, self.score(facts), levels)
+
+    def prior(self, log_prior: Tensor, *shape: int) -> Density:
+        """The prior as a density of the family.
+
+        Args:
+            log_prior: log p, (n_routings,).
+            shape: of the tasks; one alone by default.
+        """
+        rows = torch.arange(len(log_prior)).unsqueeze(-1)
+        return density_of(self.settings.family, rows, log_prior, torch.zeros(*shape, len(log_prior), 2))
+
+
+def _scorer(n_facts: int, width: int, n_scores: int, generator: torch.Generator) -> nn.Sequential:
+    """Scores of facts, zero at first: every routing has the prior's probability."""
+    last = linear(width, n_scores, generator)
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
+    return nn.Sequential(linear(n_facts, width, generator), nn.GELU(), last)
 
 
 def facts_of(table: TaskTable, queries: bool = False) -> Tensor:

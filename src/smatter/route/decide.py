@@ -13,7 +13,7 @@ from torch import Tensor
 from smatter.errors import InvalidSettings
 from smatter.route.posteriors import Posterior
 from smatter.route.posteriors.categorical import Categorical
-from smatter.route.task_table import TaskTable
+from smatter.route.task_table import N_OWN, TaskTable
 from smatter.settings.decisions import Rule
 
 
@@ -66,6 +66,21 @@ def deployable(posterior: Categorical, rule: Rule, table: TaskTable) -> Categori
         return posterior
     experts = table.points[:, len(table.prior) :]
     return replace(posterior, logits=posterior.logits.masked_fill((experts != experts[0]).any(dim=1), -torch.inf))
+
+
+def among_catalogue(posterior: Categorical, table: TaskTable) -> Categorical:
+    """The posterior given that the routing is one of the catalogue, and not the router's own; each routing once.
+
+    Args:
+        posterior: over the rows of a table.
+        table: whose first two rows are the router's own.
+    """
+    logits = posterior.logits[N_OWN:]
+    if not bool(logits.isfinite().any()):
+        raise InvalidSettings("no routing of the catalogue opens the experts that the task's networks share: use map")
+    points, place = table.points[N_OWN:].unique(dim=0, return_inverse=True)
+    shares = logits.new_zeros(len(points)).index_add(0, place, logits.softmax(dim=0))
+    return Categorical(points, shares.log())
 
 
 def _likeliest(rule: Rule, posterior: Categorical, point: Tensor) -> Deployed:

@@ -24,7 +24,9 @@ from smatter.files.writing import write_tensors
 from smatter.records import TensorSpec
 from smatter.route.amortised import Amortised, PosteriorSettings
 from smatter.route.catalogue import Catalogue
+from smatter.route.evidence import difference_error
 from smatter.route.posteriors.categorical import Categorical
+from smatter.route.posteriors.tempered import tempered_evidence
 from smatter.route.task_table import TaskTable
 
 KEY = "smatter_posterior"
@@ -91,7 +93,7 @@ class LearntPosterior:
     """A posterior over routings and what it needs.
 
     Args:
-        network: scores routings.
+        network: scores routings; where there is none, their losses on the examples do.
         catalogue: those that are the same for every task; see `route.table.rows_of`.
         log_prior: log p of the rows of a task's table, (n_routings,).
         sources: content digest of each source, in the catalogue's order, by name.
@@ -100,7 +102,7 @@ class LearntPosterior:
         record: how it was trained, for people.
     """
 
-    network: Amortised
+    network: Amortised | None
     catalogue: Catalogue
     log_prior: Tensor
     sources: Mapping[str, str]
@@ -110,6 +112,8 @@ class LearntPosterior:
 
     def __call__(self, table: TaskTable) -> Categorical:
         """q of a task."""
+        if self.network is None:
+            return tempered_evidence(table.points, table.losses.mean(dim=1), float(difference_error(table.losses)))
         with torch.no_grad():
             found = self.network(table, self.log_prior)
         return Categorical(found.points, found.log_probs / self.temperature)
@@ -146,6 +150,7 @@ class _Header(_Record):
 def write_posterior(path: Path, posterior: LearntPosterior) -> None:
     """Save it; an existing file is replaced in one step."""
     catalogue = posterior.catalogue
+    assert posterior.network is not None, "what was not trained is not kept"
     tensors: dict[str, Tensor] = {f"network.{name}": each for name, each in posterior.network.state_dict().items()}
     tensors |= {"weights": catalogue.weights, "experts": catalogue.experts, "costs": catalogue.costs}
     tensors["log_prior"] = posterior.log_prior

@@ -14,6 +14,9 @@ from smatter.files.reading import MappedFile, as_torch
 from smatter.files.writing import write_tensors
 from smatter.records import TensorSpec
 
+N_OWN = 2
+"""Rows of a table that are the router's own: its point, with experts and without."""
+
 DTYPES = {torch.float32: "F32", torch.int64: "I64"}
 
 

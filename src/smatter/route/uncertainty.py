@@ -162,7 +162,11 @@ def scores_of_support(facts: Facts) -> dict[str, float]:
     return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
-def check_score(name: str) -> None:
-    """Refuse a score that does not exist."""
+def check_score(name: str, has_queries: bool) -> None:
+    """Refuse a score that does not exist, or that looks at queries where there are none."""
     if name not in SCORES:
         raise InvalidSettings(f"unknown score {name[:80]!r}: use one of {', '.join(SCORES)}")
+    if name in QUERIES and not has_queries:
+        raise InvalidSettings(
+            f"{name} looks at unlabelled queries, and there are none: use one of {', '.join(SUPPORT)}"
+        )

@@ -59,6 +59,9 @@ class Rule:
 
 LimitKind = Literal["coverage", "risk"]
 
+COVERAGE = 0.8
+"""Share of the calibration tasks that is answered where a limit names a score and nothing else."""
+
 
 @dataclass(frozen=True)
 class Limit:
@@ -76,15 +79,18 @@ class Limit:
 
     @classmethod
     def parse(cls, text: str) -> Limit:
-        """A limit as people write it.
+        """A limit as people write it; a score alone is one at which `COVERAGE` of the tasks are answered.
 
-        >>> Limit.parse("entropy@coverage=0.8")
-        Limit(score='entropy', kind='coverage', value=0.8)
+        >>> Limit.parse("entropy@risk=0.3"), Limit.parse("entropy").value
+        (Limit(score='entropy', kind='risk', value=0.3), 0.8)
         """
         found = re.fullmatch(r"([a-z-]{1,40})@(coverage|risk)=(\d*\.?\d+)", text)
+        if re.fullmatch("[a-z-]{1,40}", text):
+            return cls(text, "coverage", COVERAGE)
         if not found or not 0 < float(found[3]) <= 1:
             raise InvalidSettings(
-                f"{text[:80]!r} is no limit: give a score and a share, such as entropy@coverage=0.8 or entropy@risk=0.3"
+                f"{text[:80]!r} is no limit: give a score, alone or with a share, such as entropy, "
+                "entropy@coverage=0.8 or entropy@risk=0.3"
             )
         return cls(found[1], cast(LimitKind, found[2]), float(found[3]))
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from smatter.errors import InvalidSettings
 from smatter.settings import check_at_least, check_choices, check_limits, check_positive, check_shares
+from smatter.settings.posteriors import check_tail
 
 Pooling = Literal["moments", "deep-sets", "attention"]
 WeightMap = Literal["softmax", "sparsemax", "entmax"]
@@ -152,6 +153,8 @@ class MetaSettings:
         tightening: share of the steps in which what experts may change falls to `expert_share`.
         validate_every: steps between two validations.
         patience: steps without a better validation after which training ends.
+        cvar: rho, the worst share of the tasks that counts; all of them by default.
+        window: tasks whose losses say which are among the worst; those of the step alone by default.
         seed: of everything.
     """
 
@@ -170,6 +173,8 @@ class MetaSettings:
     tightening: float = 0.6
     validate_every: int = 100
     patience: int = 300
+    cvar: float = 1.0
+    window: int = 0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -179,7 +184,8 @@ class MetaSettings:
         check_positive(learning_rate=self.learning_rate, delta_rate=self.delta_rate, gate_rate=self.gate_rate)
         check_shares(self, "tightening", "expert_share", above_zero=True)
         check_shares(self, "evidence_share", "warm_up")
-        check_at_least(0, entropy=self.entropy)
+        check_at_least(0, entropy=self.entropy, window=self.window)
+        check_tail(self.cvar, self.n_tasks, self.window)
         if self.imitation.weights and self.router.weight_map != "softmax":
             raise InvalidSettings("only weights by softmax can imitate the solver's: use that map, or no distillation")
         if self.imitation.experts and not self.router.n_experts:

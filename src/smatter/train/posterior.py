@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -23,51 +22,14 @@ from smatter.backbones.heads import prototype_temperature
 from smatter.errors import InvalidSettings
 from smatter.records import Progress, silent
 from smatter.route.amortised import Amortised, PosteriorSettings, facts_of
+from smatter.route.families import Density, divergence, row_families
 from smatter.route.posteriors.categorical import Categorical
+from smatter.route.posteriors.concrete import Concrete, annealed_temperature
 from smatter.route.task_table import TaskTable
-from smatter.settings import check_at_least, check_choices, check_positive
+from smatter.settings.posteriors import PosteriorTraining
 
-Target = Literal["average", "gibbs"]
-
-
-@dataclass(frozen=True)
-class PosteriorTraining:
-    """How a posterior is trained.
-
-    Args:
-        target: the loss of the average prediction of the likeliest routings, or of one random routing.
-        members: routings that are averaged, beside the point, which has half of the weight; for `average`.
-        cvar: rho, the worst share of the tasks that counts; all of them by default.
-        kl: lambda, price of leaving the prior.
-        window: tasks whose losses set the threshold of the worst share; none by default.
-        n_steps: of the optimizer.
-        n_tasks: tasks of a step.
-        rate: of learning.
-        seed: of the first weights and of the order of tasks.
-    """
-
-    target: Target = "average"
-    members: int = 3
-    cvar: float = 1.0
-    kl: float = 0.01
-    window: int = 0
-    n_steps: int = 300
-    n_tasks: int = 32
-    rate: float = 1e-2
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_choices(self, target=Target)
-        check_at_least(1, members=self.members, n_steps=self.n_steps, n_tasks=self.n_tasks)
-        check_at_least(0, kl=self.kl, window=self.window)
-        check_positive(rate=self.rate)
-        if not 0 < self.cvar <= 1:
-            raise InvalidSettings(f"the worst share of tasks is {self.cvar}: give --cvar above 0 and up to 1")
-        if self.cvar * self.n_tasks < 1 and not self.window:
-            raise InvalidSettings(
-                f"the worst {self.cvar:g} of {self.n_tasks} tasks is less than one of them: give more tasks a step, or "
-                "a window"
-            )
+HOTTEST, COLDEST = 1.0, 0.3
+"""Temperatures of relaxed samples at the start of a training and at its end."""
 
 
 @dataclass(frozen=True)
@@ -117,26 +79,111 @@ def train_posterior(
     posterior = Amortised(settings, generator)
     optimizer = torch.optim.Adam(posterior.parameters(), lr=how.rate)
     window = TailWindow(how.cvar, how.window) if how.window else None
-    prior = Categorical(tables[0].points, log_prior)
     for step in range(how.n_steps):
         chosen = torch.randint(len(exercises), (how.n_tasks,), generator=generator).tolist()
-        losses, divergences = [], []
-        for number in chosen:
-            exercise = exercises[number]
-            found = posterior(exercise.table, log_prior, exercise.facts)
-            losses.append(task_risk(found, exercise, how))
-            divergences.append(found.kl(prior))
-        batch = torch.stack(losses)
+        tasks = Batch.of([exercises[number] for number in chosen])
+        found = posterior.densities(tasks.facts, log_prior, tasks.families, tasks.n_families)
+        if isinstance(found, Categorical) and settings.family != "concrete":
+            losses = tasks.risks(found, how)
+        else:
+            losses = tasks.sampled_risks(found, how, step / how.n_steps, generator)
         if window:
-            window = window.seen(batch)
-        risk = window.risk(batch) if window else tail_risk(batch, how.cvar)
+            window = window.seen(losses)
+        risk = window.risk(losses) if window else tail_risk(losses, how.cvar)
+        left = divergence(found, posterior.prior(log_prior, len(losses))).mean()
         optimizer.zero_grad()
-        (risk + how.kl * torch.stack(divergences).mean()).backward()
+        (risk + how.kl * left).backward()
         for group in optimizer.param_groups:
             group["lr"] = how.rate * (1 - step / how.n_steps)
         optimizer.step()
         progress(1 / how.n_steps)
     return posterior
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Tasks of one step, padded to one size.
+
+    Args:
+        facts: of the rows, (n_tasks, n_routings, n_facts).
+        families: of the rows, (n_tasks, n_routings); see `row_families`.
+        n_families: how many there may be.
+        losses: of the queries by each row, (n_tasks, n_routings).
+        scores: of the queries by each row, at the temperature of several networks, -inf for classes that a task does
+            not have, (n_tasks, n_routings, n_queries, n_classes).
+        truth: class of each query, (n_tasks, n_queries); -1 for one of no class, or of no task.
+    """
+
+    facts: Tensor
+    families: Tensor
+    n_families: int
+    losses: Tensor
+    scores: Tensor
+    truth: Tensor
+
+    @classmethod
+    def of(cls, exercises: Sequence[Exercise]) -> Batch:
+        """From tasks with the same rows."""
+        tables = [each.table for each in exercises]
+        n_queries, n_classes = (max(table.scores.shape[axis] for table in tables) for axis in (1, 2))
+        n_sources = len(tables[0].prior)
+        scores = torch.zeros(len(tables), len(tables[0].points), n_queries, n_classes)
+        truth = torch.full((len(tables), n_queries), -1)
+        for row, table in enumerate(tables):
+            _, n, n_known = table.scores.shape
+            scores[row, :, :n, :n_known] = table.scores / prototype_temperature(table.n_shot, 2)
+            scores[row, :, :, n_known:] = -torch.inf
+            truth[row, :n] = table.truth
+        return cls(
+            facts=torch.stack([each.facts for each in exercises]),
+            families=torch.stack([row_families(table.points, n_sources) for table in tables]),
+            n_families=n_sources + 1,
+            losses=torch.stack([each.losses for each in exercises]),
+            scores=scores,
+            truth=truth,
+        )
+
+    def average_losses(self, weights: Tensor) -> Tensor:
+        """Loss of the queries of each task by averaged scores, (n_tasks,).
+
+        Args:
+            weights: of the rows' scores, (n_tasks, n_routings).
+        """
+        is_class = self.scores.isfinite().all(dim=(1, 2))
+        finite = self.scores.masked_fill(~is_class[:, None, None], 0.0)
+        scores = torch.einsum("tr,trqc->tqc", weights.to(finite), finite).masked_fill(~is_class[:, None], -torch.inf)
+        losses = cross_entropy(scores.flatten(0, 1), self.truth.flatten(), ignore_index=-1, reduction="none")
+        return losses.reshape(self.truth.shape).sum(dim=1) / (self.truth >= 0).sum(dim=1)
+
+    def risks(self, posterior: Categorical, how: PosteriorTraining) -> Tensor:
+        """What a posterior costs on each task, in nats, (n_tasks,); see `task_risk`."""
+        if how.target == "gibbs":
+            return (posterior.probs * self.losses).sum(dim=-1)
+        return self.average_losses(_half(posterior.log_probs, how.members))
+
+    def sampled_risks(
+        self, density: Density, how: PosteriorTraining, done: float, generator: torch.Generator
+    ) -> Tensor:
+        """What random routings of a posterior cost on each task, in nats, (n_tasks,).
+
+        Args:
+            density: the posterior. Samples of a categorical one are relaxed (straight-through); those of a density are
+                weights of all rows.
+            how: what is trained for, and how many samples are drawn.
+            done: share of the training that is done.
+            generator: of the draws.
+        """
+        if isinstance(density, Categorical):
+            logits = density.log_probs if how.target == "gibbs" else _without_point(density.log_probs)
+            drawn = Concrete(logits, annealed_temperature(done, HOTTEST, COLDEST)).hard_sample(how.members, generator)
+            if how.target == "average":
+                return self.average_losses(_beside_point(drawn.mean(dim=0)))
+        else:
+            drawn = density.sample(how.members, generator)
+        if how.target == "gibbs":
+            return (drawn * self.losses).sum(dim=-1).mean(dim=0)
+        logs = drawn.clamp(min=torch.finfo(drawn.dtype).tiny).log()
+        return torch.stack([self.average_losses(_half(each, how.members)) for each in logs]).mean(dim=0)
 
 
 def task_risk(posterior: Categorical, exercise: Exercise, how: PosteriorTraining) -> Tensor:
@@ -152,10 +199,21 @@ def half_weights(posterior: Categorical, n_members: int) -> Tensor:
     The first row is the point. Forward only the likeliest count; the gradient is that of the average of all, so that
     others can become one of them.
     """
-    others = posterior.log_probs.clone()
-    others[0] = -torch.inf
-    shares = straight_through_top(others.softmax(dim=0)[None], n_members)[0]
-    return shares / 2 + one_hot(torch.tensor(0), len(shares)) / 2
+    return _half(posterior.log_probs, n_members)
+
+
+def _half(log_shares: Tensor, n_members: int) -> Tensor:
+    rows = _without_point(log_shares).softmax(dim=-1)
+    return _beside_point(straight_through_top(rows.reshape(-1, rows.shape[-1]), n_members).reshape(rows.shape))
+
+
+def _without_point(log_shares: Tensor) -> Tensor:
+    is_point = torch.arange(log_shares.shape[-1]) == 0
+    return log_shares.masked_fill(is_point, -torch.inf)
+
+
+def _beside_point(shares: Tensor) -> Tensor:
+    return shares / 2 + one_hot(torch.tensor(0), shares.shape[-1]) / 2
 
 
 def average_loss(table: TaskTable, weights: Tensor) -> Tensor:

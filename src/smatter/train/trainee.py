@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from smatter.algebra.tail import TailWindow, tail_risk
 from smatter.budget.multipliers import Multipliers
 from smatter.compose.experts import ExpertMix
 from smatter.compose.mixture import Mixture
@@ -31,7 +32,7 @@ from smatter.settings.training import MetaSettings
 from smatter.train.assignment import assign, unit_worths
 from smatter.train.curriculum import Series
 from smatter.train.lessons import Lesson
-from smatter.train.objective import task_loss
+from smatter.train.objective import TaskLoss, task_loss
 from smatter.train.parting import Keeper, expected_load
 from smatter.train.rates import rate_at
 from smatter.units.layouts import Layout, Masked
@@ -127,6 +128,7 @@ class Trainee:
             self.experts = self._first_experts(self.layout, series, generator)
         self.multipliers = Multipliers(torch.zeros(n_experts))
         self.keeper = Keeper(settings.parting, expected_load(series, n_experts)) if n_experts else None
+        self.seen = torch.full((settings.window,), torch.inf, dtype=torch.float64) if settings.window else None
         groups = [{"params": list(self.router.parameters()), "lr": settings.learning_rate}]
         if self.experts:
             groups.append({"params": [self.experts.values], "lr": settings.delta_rate})
@@ -169,16 +171,18 @@ class Trainee:
                 tensors["common"] = self.experts.common  # chosen once, whoever goes on
         if self.keeper:
             tensors["load"] = self.keeper.load
+        if self.seen is not None:
+            tensors["seen"] = self.seen
         return tensors
 
     def step(self, number: int, lessons: Sequence[Lesson]) -> MetaStep:
-        """One step of the optimizer on the mean loss of some tasks."""
+        """One step of the optimizer on the loss of some tasks: its mean, or that of the worst share of them."""
         settings = self.settings
         generator = torch.Generator().manual_seed(1_000_003 * settings.seed + number)
         gates = self.experts.gates(generator) if self.experts else None
         total, loss, entropy = torch.zeros(()), 0.0, 0.0
         closed = self.keeper.closed(len(lessons), generator) if self.keeper else [False] * len(lessons)
-        scores = []
+        scores, found_losses = [], list[TaskLoss]()
         for lesson, is_closed in zip(lessons, closed, strict=True):
             found = task_loss(
                 self.live,
@@ -191,8 +195,10 @@ class Trainee:
                 without_first=is_closed,
             )
             scores.append(found.routing.expert_scores)
+            found_losses.append(found)
+        for found, count in zip(found_losses, self._counts([each.value for each in found_losses]), strict=True):
             mixed = torch.special.entr(found.routing.weights.clamp(min=1e-12)).sum(dim=1).mean()
-            total = total + (found.slope + settings.entropy * mixed) / len(lessons)
+            total = total + (count * found.slope + settings.entropy * mixed) / len(lessons)
             loss += found.value / len(lessons)
             entropy += float(mixed.detach()) / len(lessons)
         shares = self.experts.open_shares() if self.experts and self.keeper else torch.zeros(0)
@@ -211,6 +217,25 @@ class Trainee:
             raise InvalidSettings(f"the loss is not finite at step {number + 1}: train with fewer experts or sources")
         load = self.keeper.load.tolist() if self.keeper else ()
         return MetaStep(number + 1, loss, entropy, tuple(shares.tolist()), tuple(load))
+
+    def _counts(self, values: Sequence[float]) -> list[float]:
+        """How often each task of a step counts, once on average: those of the worst share 1 / rho times, others not.
+
+        These are n times the gradient of CVaR_rho in the tasks' losses, from which the chain rule does the rest.
+        """
+        rho, losses = self.settings.cvar, torch.tensor(values, dtype=torch.float64)
+        if rho == 1 or not bool(losses.isfinite().all()):  # which `step` complains of
+            return [1.0] * len(values)
+        losses.requires_grad_()
+        if self.seen is None:
+            risk = tail_risk(losses, rho)
+        else:
+            known = self.seen[self.seen.isfinite()]
+            window = TailWindow(rho, len(self.seen), known).seen(losses)
+            risk = window.risk(losses)
+            self.seen.copy_(torch.cat([torch.full_like(self.seen, torch.inf), window.losses])[-len(self.seen) :])
+        (slopes,) = torch.autograd.grad(risk, losses)
+        return (len(values) * slopes).tolist()
 
     def validate(self, step: int, lessons: Sequence[Lesson]) -> Validation:
         """Mean loss and accuracy of the queries, with all sources and with experts made discrete."""
