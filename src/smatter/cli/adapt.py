@@ -18,6 +18,7 @@ from smatter.cli.adapt_options import (
     PerModule,
     Results,
     SelfContained,
+    Spending,
     Support,
     Temperature,
 )
@@ -38,6 +39,7 @@ def adapt(
     folder: Folder,
     results: Results,
     fitting: Fitting,
+    spending: Spending,
     before: Before,
     support: MaybeSupport = None,
     self_contained: SelfContained = False,
@@ -46,12 +48,12 @@ def adapt(
     old = recipe_to_refit(before.refit, support, before.renormalise)
     if old is not None and before.renormalise:
         written = Results(output=results.output, replace=results.replace, as_json=results.as_json)
-        if fitting != Fitting() or results != written or self_contained:
+        if (fitting, spending) != (Fitting(), Spending()) or results != written or self_contained:
             raise InvalidSettings("--renormalise changes the weights alone: leave out all options but -o and --replace")
         share_out(folder, old, results.output, results.replace, results.as_json)
         return
     assert support is not None
-    name, settings = _way(fitting, old)
+    name, settings = _way(fitting, old, spending)
     _check_places(name, results, fitting.cache)
     adapted = _adapted(
         folder,
@@ -62,6 +64,8 @@ def adapt(
         head=fitting.head or (old.head.kind if old and old.head else "prototype"),
         cache=fitting.cache,
         queries=None if fitting.queries is None else _unlabelled(fitting.queries),
+        budget=spending.budget,
+        profile=spending.profile,
     )
     more = {"router": fitting.router and str(fitting.router)} | ({"refit": what_is_lost(adapted, old)} if old else {})
     _finish(folder, adapted, results, self_contained, **more)
@@ -109,11 +113,13 @@ def _settings(fitting: Fitting) -> dict[str, str]:
     return given
 
 
-def _way(fitting: Fitting, old: "Recipe | None") -> tuple[str, Any]:
+def _way(fitting: Fitting, old: "Recipe | None", spending: Spending) -> tuple[str, Any]:
     """The method and its settings: as asked for, or as a recipe was found, or the default."""
     told, router = _settings(fitting), fitting.router
     if router is not None and not router.is_dir():
         raise NotFound(f"{router} is no folder; give the router's, which `smatter train` wrote")
+    if old is not None:
+        old.check_rebudgeted(spending.budget)
     if old is not None and fitting.method is None:
         name, settings = methods.as_before(old, router is not None, told)
     else:
