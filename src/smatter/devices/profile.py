@@ -184,7 +184,7 @@ class Profile(BaseModel):
         scores = [more / expected for more, expected in added if expected > 0]
         if self.method != "stacks" or self.quantile != 0.5:
             return float("inf") if self.method == "stacks" else 1.0
-        return max(self.wider_by * conformal_factor(scores, self.delta), 1.0)
+        return max(conformal_factor(scores, self.delta), 1.0)
 
     @property
     def digest(self) -> str:
