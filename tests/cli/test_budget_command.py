@@ -67,13 +67,8 @@ def test_a_recipe_says_what_it_was_made_to_fit_and_everybody_serves_it_alike(
     assert record.profile == read_profile(place / "ms.json").digest
     assert recipe.experts and recipe.experts.opened and len(recipe.experts.opened.indices) == told["units"][0]
 
-    adapted = smatter.adapt(
-        tiny_library,
-        place / "task" / "support",
-        router=place / "router",
-        budget="11.5ms@p95",
-        profile=place / "ms.json",
-    )
+    spending = {"budget": "11.5ms@p95", "profile": place / "ms.json"}
+    adapted = smatter.adapt(tiny_library, place / "task" / "support", router=place / "router", **spending)
     assert [each.predicted for each in adapted.latency] == [budget["predicted"]]
     again = adapted.recipe.experts
     assert again and again.opened and recipe.experts.opened
@@ -88,17 +83,8 @@ def test_a_recipe_says_what_it_was_made_to_fit_and_everybody_serves_it_alike(
     served = runtime.predict(runtime.prepare(pictures), ["task"] * len(pictures))
     assert [each.name for each in served] == list(found.names)
 
-    out = [
-        str(place / "library"),
-        "--recipe",
-        str(path),
-        "--router",
-        str(place / "router"),
-        "-o",
-        str(tmp_path / "out"),
-    ]
-    assert main(["compose", *out]) == 0
-    capsys.readouterr()
+    out = ["--recipe", path, "--router", place / "router", "-o", tmp_path / "out"]
+    run(capsys, "compose", place / "library", *out)
 
 
 def test_people_are_told_what_is_kept_and_what_is_promised(place: Path, capsys) -> None:

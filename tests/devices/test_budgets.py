@@ -12,7 +12,7 @@ from small_runtimes import random_bank
 from smatter.compose.experts import ExpertMix
 from smatter.compose.mixture import Mixture
 from smatter.devices.active import active_fractions
-from smatter.devices.budgets import Budgets, open_fractions, unit_slots
+from smatter.devices.budgets import Budgets, open_fractions, reach, unit_slots
 from smatter.devices.cut import SupportLoss, cut_experts, with_open
 from smatter.devices.profile import Profile, read_profile, write_profile
 from smatter.devices.stacks import make_bench
@@ -260,3 +260,20 @@ def test_closing_all_leaves_a_recipe_that_adds_nothing(live: LiveMixture, task: 
     none = with_open(experts, opened(live, experts), np.zeros(0, np.int64))
     assert none.is_idle and live.library.correction(live.library.recipe(EVEN, experts=none)) is None
     assert replace(none, opened=None) == experts
+
+
+@pytest.mark.parametrize("points", [(), POINTS])
+def test_a_profile_says_what_a_budget_buys(counted: Profile, points: tuple[tuple[float, float], ...]) -> None:
+    """Nothing is refused from the smallest budget on, and nothing need be closed from the largest on."""
+    profile = measured(counted, kappa=1.1, epsilon=0.2, points=points)
+    found = reach(profile)
+    assert found.base == 10.0 < found.everything < found.largest and found.smallest == pytest.approx(11.2)
+    total = sum(float(cost(np.ones(1))[0]) for cost in profile.model.costs.values())
+    for least, most, unit in (
+        (found.smallest, found.largest, "ms"),
+        (found.smallest_multiple, found.largest_multiple, "x"),
+    ):
+        assert Budgets.of(f"{least:.12g}{unit}", profile).allowances == pytest.approx([0.0], abs=1e-6)
+        assert Budgets.of(f"{most:.12g}{unit}", profile).allowances == pytest.approx([total], rel=1e-6)
+        with pytest.raises(BudgetInfeasible):
+            _ = Budgets.of(f"{0.999 * least:.12g}{unit}", profile).allowances

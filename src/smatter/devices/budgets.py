@@ -168,6 +168,40 @@ class Budgets:
         return [wish for wish in self.wishes if wish.unit in (profile.unit, "x")]
 
 
+@dataclass(frozen=True)
+class Reach:
+    """What budgets a profile can keep, in its unit and in multiples of its base.
+
+    Args:
+        base: a pass with nothing open.
+        everything: one with all units of all modules open.
+        smallest: the smallest budget, which opens nothing; by the profile's bound, where it has one.
+        largest: the smallest budget that everything fits.
+        smallest_multiple, largest_multiple: the same as multiples of the base.
+    """
+
+    base: float
+    everything: float
+    smallest: float
+    largest: float
+    smallest_multiple: float
+    largest_multiple: float
+
+
+def reach(profile: Profile) -> Reach:
+    """What a budget buys at the least and at the most."""
+    base, everything = profile.base, float(profile.predict(dict.fromkeys(profile.costs, 1.0))[0])
+    whole, multiple = BudgetWish(1.0, "ms"), BudgetWish(1.0, "x")
+    return Reach(
+        base,
+        everything,
+        smallest=_most(whole, profile, base),
+        largest=_most(whole, profile, everything),
+        smallest_multiple=_most(multiple, profile, base) / base,
+        largest_multiple=_most(multiple, profile, everything) / base,
+    )
+
+
 def unit_slots(bank: PlacedBank) -> dict[str, NDArray[np.int64]]:
     """Numbers in a bank of the units of each module, of each rest, or of each operator, as profiles name these."""
     slots: dict[str, NDArray[np.int64]] = {}
@@ -200,8 +234,11 @@ def _bound(wish: BudgetWish, profile: Profile) -> dict[str, float]:
 
 
 def _promised(wish: BudgetWish, profile: Profile, predicted: float) -> float | None:
-    if profile.method == "micro-benchmarks":
-        return None
+    return None if profile.method == "micro-benchmarks" else _most(wish, profile, predicted)
+
+
+def _most(wish: BudgetWish, profile: Profile, predicted: float) -> float:
+    """What is predicted, with all that is added before it is compared with a budget."""
     bound = _bound(wish, profile)
     most = profile.base + bound.get("extra_factor", 1.0) * (predicted - profile.base)
     return bound.get("kappa", 1.0) * most + bound.get("epsilon", 0.0)
