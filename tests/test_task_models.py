@@ -20,7 +20,7 @@ from smatter.compose.experts import ExpertMix
 from smatter.compose.head import ClassHead
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
-from smatter.compose.records import Decision, Notes, Origin, Pins, TimeBudget
+from smatter.compose.records import BudgetRecord, Decision, Notes, Origin, Pins
 from smatter.compose.residual import Elements, Residual
 from smatter.errors import CannotWrite, InvalidRecipe, InvalidSettings, InvalidSupport
 from smatter.library.library import Library, open_library
@@ -40,7 +40,7 @@ EVERYTHING = Recipe(
     notes=Notes(
         origin=Origin(method="solver", settings={"n_steps": "3"}, task=SHA, loss=0.25),
         decision=Decision(outcome="routed", score=0.1, reason="sure"),
-        budget=TimeBudget(value=8, unit="ms forward", quantile=0.95, profile=SHA),
+        budget=(BudgetRecord(value=8, unit="ms forward", quantile=0.95, profile=SHA, predicted=7.5, promised=7.9),),
     ),
 )
 

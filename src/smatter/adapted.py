@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,6 +18,8 @@ from smatter.compose.head import ClassHead
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
 from smatter.compose.records import Decision, Notes, Origin
+from smatter.devices.budgets import Budgets, Spent, open_fractions
+from smatter.devices.stacks import Stack
 from smatter.library.diagnostics import Diagnostics, diagnose
 from smatter.library.recipes import write_recipe
 from smatter.live.mixture import LiveMixture
@@ -67,6 +70,7 @@ class Adapted:
         class_names: the classes in the order that predictions have; the task's own by default.
         origin: by which method the fit was found.
         support: the examples as they were given, to be shown.
+        budgets: what it was made to fit.
     """
 
     def __init__(
@@ -78,9 +82,12 @@ class Adapted:
         class_names: Sequence[str] | None = None,
         origin: Origin | None = None,
         support: Support | None = None,
+        budgets: Budgets | None = None,
     ) -> None:
         self.fit, self.head, self.origin, self.support = fit, head, origin, support
         self._live, self._task = live, task
+        self.latency: tuple[Spent, ...] = () if budgets is None else budgets.spent(self._active)
+        """What it costs beside each budget that it was made to fit."""
         bare = fit.recipe(live.library)
         self._own = live.library.networks(bare)[0]
         self._weights = bare.network_weights
@@ -99,7 +106,8 @@ class Adapted:
             if not fit.is_private:
                 facts = {"task": task.digest, "loss": self.loss if math.isfinite(self.loss) else None}
                 origin = origin.model_copy(update=facts)
-            bare = replace(bare, notes=Notes(origin=origin, decision=fit.decision))
+            budget = tuple(each.record for each in self.latency)
+            bare = replace(bare, notes=Notes(origin=origin, decision=fit.decision, budget=budget))
         self._model = TaskModel(live, replace(bare, head=told, members=members))
         self.recipe = bare if fit.is_private else self._model.recipe
         self.learnt: Learnt | None = None
@@ -172,6 +180,25 @@ class Adapted:
         """Whether the recipe opens experts that the library does not keep."""
         experts, kept = self.recipe.experts, {entry.digest for entry in self._live.library.manifest.experts}
         return experts is not None and not experts.is_idle and experts.bank not in kept
+
+    @property
+    def _active(self) -> Stack:
+        """The active fraction of each module, by the units that its experts open."""
+        experts = self.fit.experts
+        if experts is None or experts.is_idle:
+            return {}
+        bank = self._live.library.bank(experts.bank)
+        return open_fractions(bank, bank.bank.gates(experts))
+
+    @property
+    def n_units(self) -> tuple[int, int]:
+        """Units that are open, and those that its experts would open without any budget."""
+        experts = self.fit.experts
+        if experts is None or not any(experts.alpha):
+            return 0, 0
+        bank = self._live.library.bank(experts.bank).bank
+        now, all_ = (np.count_nonzero(bank.gates(each)) for each in (experts, replace(experts, opened=None)))
+        return int(now), int(all_)
 
     @cached_property
     def n_corrected(self) -> int:
@@ -321,6 +348,8 @@ class Adapted:
             "own_weight": self._weights[0],
             "queries": self.learnt and self.learnt.to_dict(),
             "query_passes": self.query_passes,
+            "budget": [each.to_dict() for each in self.latency],
+            "units": list(self.n_units) if self.latency else None,
             "resident_bytes": self._model.n_bytes,
             "passes": None if fit.is_private else asdict(fit.passes),
             "seconds": None if fit.is_private else fit.seconds,

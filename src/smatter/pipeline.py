@@ -1,4 +1,4 @@
-"""From a library and a few labelled examples to a task's model: task -> method -> recipe -> head."""
+"""From a library and a few labelled examples to a task's model: task -> method -> budget -> recipe -> head."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from smatter.cache import Cache
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
 from smatter.compose.records import MAX_WORDS, Decision, Origin
+from smatter.devices.budgets import Budgets
+from smatter.devices.cut import cut_experts
 from smatter.errors import InvalidSettings
 from smatter.library.library import Library, open_library
 from smatter.library.recipes import read_recipe
 from smatter.live.mixture import LiveMixture
 from smatter.live.task import Task
-from smatter.methods import Fit
+from smatter.methods import Fit, Passes
 from smatter.records import Progress, silent
 from smatter.route.certificates import certificates_beside, find_certificates, sources_digest
 from smatter.route.store import TrainedRouter, read_router
@@ -46,6 +48,8 @@ def adapt(
     router: TrainedRouter | str | Path | None = None,
     head: HeadName = "prototype",
     queries: Any = None,
+    budget: Any = None,
+    profile: Any = None,
     cache: str | Path | None = None,
     drift: str | Path | None = None,
     on_drift: str | None = None,
@@ -61,6 +65,8 @@ def adapt(
         router: a trained router or its folder, for methods that ask one.
         head: how classes are told apart; weights are found with prototypes whatever it is.
         queries: inputs without labels, to be named later, as `predict` takes them; prototypes are moved by them.
+        budget: the most that a forward pass may cost, such as "8ms", "8ms@p95" or "1.1x"; several hold together.
+        profile: by which budgets are kept, or its file; one for each unit of several budgets.
         cache: a folder where results are kept, and found again for the same task; not private ones, nor those of a
             router that is not on disk.
         drift: a file that counts how tasks differ from those that the router was calibrated on, made where there is
@@ -74,6 +80,7 @@ def adapt(
     queries = None if queries is None else several(queries)
     if queries is not None and (head != "prototype" or not len(queries)):
         raise InvalidSettings("queries move prototypes: give at least one input, and no other head")
+    budgets = None if budget is None and profile is None else Budgets.of(budget, profile)
     if cache is not None and Path(cache).is_file():
         raise InvalidSettings(f"{cache} is a file, and results are kept in a folder: give another name as the cache")
     name = method or ("evidence" if router is None else "router")
@@ -82,11 +89,15 @@ def adapt(
     if isinstance(router, str | Path) and hasattr(way.settings, "router"):
         router = read_router(router)
     settings = way.with_router(settings, router)
+    if budgets is not None:
+        check_cuttable(settings)
     library = library if isinstance(library, Library) else open_library(library)
     support = _examples(support)
     live = LiveMixture(library)
     if (asked := getattr(settings, "router", None)) is not None:
         asked.check_fits(live)
+        if budgets is not None:
+            budgets.check_fits(library, library.bank(asked.bank.digest))
     if head == "linear":
         own_classifier(live, support.class_names)  # refuses classes that it does not know before any work is done
     try:
@@ -102,11 +113,15 @@ def adapt(
             known.put(fit)
     if queries is not None and fit.is_private:
         raise InvalidSettings("private weights have no prototypes that queries could move: leave the queries out")
-    adapted = judged_model(live, task, fit, head=head, class_names=support.class_names, origin=origin, support=support)
-    is_calibrated = head == "prototype" and queries is None and getattr(settings, "catalogue", None) is None
-    if asked is not None and is_calibrated:
-        told = sources_digest(library.manifest)
-        adapted.certificates = certificates_beside(asked.certificates, origin, told, fit.decision)
+    if budgets is not None:
+        fit = within(budgets, live, task, fit, progress)
+    names = support.class_names
+    told = {"head": head, "class_names": names, "origin": origin, "support": support, "budgets": budgets}
+    adapted = judged_model(live, task, fit, **told)
+    changed = (queries, budgets, getattr(settings, "catalogue", None))
+    if asked is not None and head == "prototype" and all(each is None for each in changed):
+        digest = sources_digest(library.manifest)
+        adapted.certificates = certificates_beside(asked.certificates, origin, digest, fit.decision)
     if drift is not None:
         adapted = _watched(live, task, adapted, router=asked, path=Path(drift), on_drift=on_drift)
     if queries is not None:
@@ -173,6 +188,8 @@ def refit(
     *,
     router: TrainedRouter | str | Path | None = None,
     head: HeadName | None = None,
+    budget: Any = None,
+    profile: Any = None,
     progress: Progress = silent,
 ) -> Adapted:
     """Fit a task again, on the sources that the library has now, as its recipe was: method, residual and head alike.
@@ -185,6 +202,7 @@ def refit(
         settings: of that method.
         router: for methods that ask one.
         head: another than the recipe's.
+        budget, profile: what it may cost; needed again where the recipe was made to fit a budget.
         progress: told shares of the work.
     """
     recipe = recipe if isinstance(recipe, Recipe) else read_recipe(recipe)
@@ -193,7 +211,9 @@ def refit(
         method, like = methods.as_before(recipe, router is not None)
         settings = settings or like
     kind = head or (recipe.head.kind if recipe.head else "prototype")
-    return adapt(library, support, method, settings, router=router, head=kind, progress=progress)
+    recipe.check_rebudgeted(budget)
+    options: dict[str, Any] = {"router": router, "head": kind, "budget": budget, "profile": profile}
+    return adapt(library, support, method, settings, progress=progress, **options)
 
 
 def solve_task(
@@ -208,6 +228,36 @@ def solve_task(
         progress: told shares of the work.
     """
     return adapt(library, support, "solver", settings, progress=progress)
+
+
+def check_cuttable(settings: Any) -> None:
+    """Refuse a method that opens no experts, or averages several networks: a budget has nothing to cut there."""
+    router = getattr(settings, "router", None)
+    if router is None or router.bank is None:
+        raise InvalidSettings("a budget closes units of experts: give --router of one trained with --experts")
+    if getattr(settings, "mix", "weights") != "weights" or getattr(settings, "tune", "") == "modules":
+        raise InvalidSettings("a budget is for one network and its experts: leave out --mix, and --set tune=modules")
+
+
+def within(budgets: Budgets, live: LiveMixture, task: Task, fit: Fit, progress: Progress = silent) -> Fit:
+    """A fit whose experts are cut to what its budgets allow.
+
+    Args:
+        budgets: what a forward pass may cost.
+        live: the network.
+        task: what was fitted to.
+        fit: what a method found.
+        progress: told shares of the work.
+    """
+    if fit.members or fit.residual is not None:
+        raise InvalidSettings("a budget is for one network and its experts: take a method without members or residual")
+    if fit.experts is None:
+        return fit
+    forwards, backwards = live.n_forwards, live.n_backwards
+    experts = cut_experts(live, task.objective, fit.mixture, fit.experts, budgets, progress)
+    more = Passes(live.n_forwards - forwards, live.n_backwards - backwards)
+    passes = Passes(fit.passes.forwards + more.forwards, fit.passes.backwards + more.backwards)
+    return replace(fit, experts=experts, passes=passes)
 
 
 def _examples(given: Any) -> Support:

@@ -241,9 +241,9 @@ def a_pin_on_a_path(described: dict[str, Any], _tensors: Tensors) -> None:
     described["pins"] = {"files": {"../../etc/passwd": "cd" * 32}}
 
 
-@recipe("budget.quantile")
+@recipe("budget.0.quantile")
 def a_budget_beyond_all_times(described: dict[str, Any], _tensors: Tensors) -> None:
-    described["budget"] = {"value": 8.0, "unit": "ms forward", "quantile": 1.5, "profile": "cd" * 32}
+    described["budget"] = [{"value": 8.0, "unit": "ms forward", "quantile": 1.5, "profile": "cd" * 32}]
 
 
 @recipe("decision.outcome")

@@ -45,6 +45,18 @@ def allowance(
     factor = base if wish.unit == "x" else 1.0
     extra = ((wish.value * factor - epsilon) / (kappa * base) - 1) / extra_factor
     if extra < -ROUNDING:
-        least = replace(wish, value=(kappa * base + epsilon) / factor)
+        least = replace(wish, value=_rounded_up((kappa * base + epsilon) / factor))
         raise BudgetInfeasible(f"a budget of {wish} is below the smallest possible one, {least}, with nothing open")
     return float(unbent(np.array([max(extra, 0.0)]), bend)[0])
+
+
+def _rounded_up(value: float) -> float:
+    """To six figures, as budgets are written, and never below: what is named must be enough.
+
+    >>> _rounded_up(8.12345678)
+    8.12346
+    >>> _rounded_up(8.123451)
+    8.12346
+    """
+    step = 10.0 ** (np.floor(np.log10(value)) - 5)
+    return float(f"{np.ceil(value / step - ROUNDING) * step:.6g}")

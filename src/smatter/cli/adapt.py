@@ -19,6 +19,7 @@ from smatter.cli.adapt_options import (
     PerModule,
     Results,
     SelfContained,
+    Spending,
     Support,
     Temperature,
     Watching,
@@ -41,6 +42,7 @@ def adapt(
     results: Results,
     fitting: Fitting,
     deciding: Deciding,
+    spending: Spending,
     before: Before,
     watching: Watching,
     support: MaybeSupport = None,
@@ -50,12 +52,13 @@ def adapt(
     old = recipe_to_refit(before.refit, support, before.renormalise)
     if old is not None and before.renormalise:
         written = Results(output=results.output, replace=results.replace, as_json=results.as_json)
-        if fitting != Fitting() or deciding.is_asked or results != written or self_contained:
+        extras = (fitting, deciding, spending, watching) != (Fitting(), Deciding(), Spending(), Watching())
+        if extras or results != written or self_contained:
             raise InvalidSettings("--renormalise changes the weights alone: leave out all options but -o and --replace")
         share_out(folder, old, results.output, results.replace, results.as_json)
         return
     assert support is not None
-    name, settings = _way(fitting, deciding, old)
+    name, settings = _way(fitting, deciding, spending, old)
     _check_places(name, results, fitting.cache)
     adapted = _adapted(
         folder,
@@ -68,6 +71,8 @@ def adapt(
         queries=None if fitting.queries is None else _unlabelled(fitting.queries),
         drift=watching.drift,
         on_drift=watching.on_drift,
+        budget=spending.budget,
+        profile=spending.profile,
     )
     more = {"router": fitting.router and str(fitting.router)} | ({"refit": what_is_lost(adapted, old)} if old else {})
     _finish(folder, adapted, results, self_contained, **more)
@@ -115,13 +120,15 @@ def _settings(fitting: Fitting, deciding: Deciding) -> dict[str, str]:
     return given
 
 
-def _way(fitting: Fitting, deciding: Deciding, old: "Recipe | None") -> tuple[str, Any]:
+def _way(fitting: Fitting, deciding: Deciding, spending: Spending, old: "Recipe | None") -> tuple[str, Any]:
     """The method and its settings: as asked for, or as a recipe was found, or the default."""
     deciding.check(fitting)
     told, router = _settings(fitting, deciding), fitting.router
     method = "bayes" if deciding.is_asked else fitting.method
     if router is not None and not router.is_dir():
         raise NotFound(f"{router} is no folder; give the router's, which `smatter train` wrote")
+    if old is not None:
+        old.check_rebudgeted(spending.budget)
     if old is not None and method is None:
         name, settings = methods.as_before(old, router is not None, told)
     else:

@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from smatter.budget.wish import parse_budget
 from smatter.cli.output import Json
-from smatter.errors import InvalidSettings
+from smatter.errors import InvalidSettings, NotFound
 from smatter.settings import MAX_STEPS
 
 Folder = Annotated[Path, typer.Argument(metavar="LIB", help="The library's folder.", show_default=False)]
@@ -88,6 +89,18 @@ Queries = Annotated[
     typer.Option(
         "--queries", metavar="INPUTS", help="Inputs without labels, to be named later: prototypes learn from them."
     ),
+]
+Allowed = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--budget",
+        metavar="BUDGET",
+        help="The most that a forward pass may cost: 8ms, 8ms@p95, 1.1x, 12MB. Needs --profile. Repeatable: all hold.",
+    ),
+]
+Profiles = Annotated[
+    list[Path] | None,
+    typer.Option("--profile", metavar="FILE", help="By which a budget is kept; `smatter profile` wrote it."),
 ]
 CacheFolder = Annotated[
     Path | None, typer.Option(metavar="FOLDER", help="Keep the result there, and find it again for the same task.")
@@ -220,6 +233,21 @@ class Deciding:
     def is_asked(self) -> bool:
         """Whether anything is asked."""
         return self != Deciding()
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What the task's model may cost, and on which devices."""
+
+    budget: Allowed = None
+    profile: Profiles = None
+
+    def __post_init__(self) -> None:
+        for words in self.budget or ():
+            parse_budget(words)
+        for path in self.profile or ():
+            if not path.is_file():
+                raise NotFound(f"there is no profile {path}: make one with `smatter profile`")
 
 
 @dataclass(frozen=True)

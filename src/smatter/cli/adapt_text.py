@@ -49,6 +49,8 @@ def _tell_fit(data: dict[str, Any], found: "Diagnostics | None") -> None:
     _tell_networks(data)
     if data["corrected_parameters"]:
         say(f"{data['corrected_parameters']} parameters corrected")
+    for budget in data["budget"]:
+        tell_budget(budget, data["units"])
     if found:
         _tell_diagnostics(found)
     if data["held_out_accuracy"] is not None:
@@ -101,6 +103,22 @@ def _tell_networks(data: dict[str, Any]) -> None:
             f"averages the predictions of {1 + len(data['members'])} networks, weighted as above: "
             f"{data['query_passes']:.3g} passes of each input, {size} of weights in memory"
         )
+
+
+def tell_budget(budget: dict[str, Any], units: list[int]) -> None:
+    """What was kept for a budget, what it costs, and what is promised of that."""
+    unit = budget["unit"].removesuffix(" forward")
+
+    def cost(key: str) -> str:
+        return human_size(round(budget[key])) if unit == "bytes" else f"{budget[key]:.4g} {unit}"
+
+    opened = f"{units[0]} of {units[1]} units open for a budget of {budget['asked']}"
+    say(f"{opened}: {cost('predicted')}, and {cost('base')} with none ({budget['setting']})")
+    if budget["method"] == "stacks":
+        held = f"for {1 - budget['delta']:.0%} of networks with random units open"
+        say(f"promised: at most {cost('promised')}, quantile {budget['quantile']:g}, {held}, in the shared runtime")
+    elif unit != "bytes":
+        say(f"costs are not from whole networks ({budget['method']}): no time is promised")
 
 
 def _tell_places(data: dict[str, Any], folder: Path) -> None:

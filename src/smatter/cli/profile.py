@@ -84,8 +84,11 @@ def profile(
     _check_places(output, report, replace)
     found = _made(folder, setting, settings)
     _write(output, report, found)
-    data = {"output": str(output), "report": report and str(report), **found.model_dump(by_alias=True)}
-    show(data, as_json, lambda: _tell(output, report, found))
+    from smatter.devices.budgets import reach
+
+    buys = vars(reach(found))
+    data = {"output": str(output), "report": report and str(report), **found.model_dump(by_alias=True), "budgets": buys}
+    show(data, as_json, lambda: _tell(output, report, found, buys))
     if found.method == "stacks" and not found.is_quiet and margin is None:
         _warn(found)
 
@@ -143,7 +146,7 @@ def _warn(found: "Profile") -> None:
     )
 
 
-def _tell(output: Path, report: Path | None, found: "Profile") -> None:
+def _tell(output: Path, report: Path | None, found: "Profile", buys: dict[str, float]) -> None:
     from smatter.units.numbering import REST
 
     place, unit, model = found.fingerprint, found.unit, found.model
@@ -168,4 +171,8 @@ def _tell(output: Path, report: Path | None, found: "Profile") -> None:
         )
     else:
         say(f"costs are not from whole networks ({found.method}): nothing is promised")
+    say(
+        f"a budget buys nothing at {buys['smallest']:.4g} {unit} or {buys['smallest_multiple']:.4g}x, less is refused; "
+        f"everything at {buys['largest']:.4g} {unit} or {buys['largest_multiple']:.4g}x"
+    )
     say(f"wrote {output}" + (f" and {report}; open it in a browser" if report else ""))

@@ -69,6 +69,12 @@ class Recipe:
             raise InvalidRecipe("the recipe has no head, so it names no classes: make one with `smatter adapt -o`")
         return self.head
 
+    def check_rebudgeted(self, budget: object) -> None:
+        """Refuse to fit a task again without a budget where it was made to fit one."""
+        if self.notes.budget and not budget:
+            told = ", ".join(f"{each.value:.6g} {each.unit}" for each in self.notes.budget)
+            raise InvalidRecipe(f"the recipe was made to fit {told}: give --budget and --profile again")
+
     @property
     def own_weight(self) -> float:
         """The weight of its own network's scores; one where it has no members."""

@@ -81,20 +81,25 @@ class Decision(_Record):
         return f"{done} {self.rule}: {passes} of each input" + (f"; {self.reason}" if self.reason else "")
 
 
-class TimeBudget(_Record):
-    """What a task's model was made to fit.
+class BudgetRecord(_Record):
+    """One of the budgets that a task's model was made to fit.
 
     Args:
-        value: how long.
-        unit: milliseconds of one forward pass, or until the first prediction.
+        value: the most that it may cost.
+        unit: of that: `ms forward`, `mJ forward` or `bytes`, for one forward pass in the shared runtime with the
+            profile's rows, or `ms to first prediction`.
         quantile: of the times that must not be longer.
         profile: digest of the device's profile.
+        predicted: what the profile says that it costs.
+        promised: what it costs at most, by the profile's bound; none where the profile promises nothing.
     """
 
     value: Annotated[Number, Field(gt=0)]
-    unit: Literal["ms forward", "ms to first prediction"]
+    unit: Annotated[str, StringConstraints(min_length=1, max_length=40)]
     quantile: Share
     profile: Digest
+    predicted: Annotated[Number, Field(gt=0)] | None = None
+    promised: Annotated[Number, Field(gt=0)] | None = None
 
 
 class Notes(_Record):
@@ -104,12 +109,12 @@ class Notes(_Record):
         origin: how it came about.
         pins: what it is bound to.
         decision: whether the task was routed.
-        budget: what it was made to fit.
+        budget: what it was made to fit, all of it.
         accepted: differences of its sources from the base that the user said not to mind, by source.
     """
 
     origin: Origin | None = None
     pins: Pins | None = None
     decision: Decision | None = None
-    budget: TimeBudget | None = None
+    budget: tuple[BudgetRecord, ...] = Field(default=(), max_length=100)
     accepted: dict[Name, tuple[TensorName, ...]] = Field(default={}, max_length=1_000)

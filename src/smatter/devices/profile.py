@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
@@ -172,6 +173,28 @@ class Profile(BaseModel):
             raise InvalidProfile("micro-benchmarks promise nothing: measure whole networks with `smatter profile`")
         return self.kappa * self.predict(active) + self.epsilon
 
+    @property
+    def extra_factor(self) -> float:
+        """What the deltas of a network add is at most so many times what is predicted for it, for 1 - delta of them.
+
+        From the medians of `points`, each timed beside the base, to which nothing was fitted; no less than 1. Infinite
+        where these are too few, or where the bound is for another quantile.
+        """
+        added = [(median - self.base, predicted - self.base) for predicted, median in self.points]
+        scores = [more / expected for more, expected in added if expected > 0]
+        if self.method != "stacks" or self.quantile != 0.5:
+            return float("inf") if self.method == "stacks" else 1.0
+        return max(conformal_factor(scores, self.delta), 1.0)
+
+    @property
+    def digest(self) -> str:
+        """The sha256 of its file's contents."""
+        return hashlib.sha256(self._encoded).hexdigest()
+
+    @property
+    def _encoded(self) -> bytes:
+        return (json.dumps(self.model_dump(by_alias=True), indent=1, allow_nan=False) + "\n").encode()
+
     def base_of(self, n_rows: int) -> float:
         """What the base takes with another number of rows: between what was measured, and beyond in proportion."""
         if n_rows == self.fingerprint.batch:
@@ -279,8 +302,7 @@ def is_profile(path: Path) -> bool:
 
 def write_profile(path: str | Path, profile: Profile) -> None:
     """Save a profile; an existing file is replaced in one step."""
-    table = profile.model_dump(by_alias=True)
-    write_file(Path(path), (json.dumps(table, indent=1, allow_nan=False) + "\n").encode())
+    write_file(Path(path), profile._encoded)
 
 
 def read_checked(path: Path, model: type[Checked], what: str, remedy: str) -> Checked:

@@ -12,15 +12,22 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
+from smatter.backbones.arithmetic import multiply_accumulates
 from smatter.budget.latency import KNOTS, ModuleCost, fit_alone
+from smatter.devices.fingerprint import fingerprint
 from smatter.devices.profile import Method, Number, Positive, Profile, read_checked
 from smatter.devices.stacks import Bench
 from smatter.devices.timing import Neighbours, is_quiet, seconds, using_threads
 from smatter.errors import InvalidProfile
+from smatter.live.mixture import LiveMixture
+from smatter.records import Partition
 from smatter.runtime.places import Place
 from smatter.units.numbering import REST
 
 N_RUNS = 15
+
+LAUNCH = 0.01
+"""What an active module costs for being so, in shares of a small network, where only products are counted."""
 
 
 def micro_profile(bench: Bench, delta: float = 0.1) -> Profile:
@@ -90,6 +97,39 @@ def counted_costs(bench: Bench) -> tuple[float, dict[str, ModuleCost]]:
         else:
             costs[name] = ModuleCost(0.0, tuple((share * widths).tolist()))
     return whole, costs
+
+
+def product_profile(live: LiveMixture, on: float = LAUNCH) -> Profile:
+    """Multiply-accumulates: what a delta adds is taken for what the base's own operators compute, unit by unit.
+
+    Where nothing was measured, it says which modules are dear. It promises nothing of times.
+
+    Args:
+        live: the network.
+        on: what each active module costs for being so, in shares of the base.
+    """
+    library, numbering = live.library, live.numbering
+    grouped = {
+        part.tensor.rpartition(".")[0]
+        for own in numbering.units.values()
+        for group in own.groups
+        for part in group.slices
+    }
+    parts: dict[str, list[str]] = {}
+    for module, tensors in library.partition.modules.items():
+        for tensor in tensors:  # an operator is in groups with all of its tensors: its products are one number
+            name = module if tensor.rpartition(".")[0] in grouped else module + REST
+            parts.setdefault(name, []).append(tensor)
+    counts = multiply_accumulates(live.network, Partition({name: tuple(own) for name, own in parts.items()}))
+    total, widths, costs = sum(counts.values()), np.diff(KNOTS), {}
+    for module, own in numbering.units.items():
+        if own.groups:
+            costs[module] = ModuleCost(on, tuple((counts.get(module, 0) / total * widths).tolist()))
+        if own.n_units > len(own.groups):
+            costs[module + REST] = ModuleCost(on + counts.get(module + REST, 0) / total, (0.0,) * len(widths))
+    place = fingerprint(library, torch.get_num_threads(), batch=1, dtype=live.dtype, length=1)
+    numbers = {name: cost.numbers for name, cost in costs.items()}
+    return Profile(unit="products", method="counted", fingerprint=place, base=float(total), costs=numbers)
 
 
 class _Table(BaseModel):
