@@ -19,8 +19,8 @@ from signs_tasks import LIBRARY, live, tasks, trained
 from smatter.evaluate.trials import Trial, Trials, open_trials
 from smatter.live.task import Task
 from smatter.methods.router import RoutedSettings, fit_of
-from smatter.pipeline import judged_model
 from smatter.route.opening import route_task
+from smatter.steps.judge import judged_model
 from smatter.tasks.open import SHIPPED
 
 FOLDER = ROOT / ".build" / "certificates"

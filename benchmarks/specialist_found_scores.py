@@ -22,9 +22,9 @@ from smatter.methods.average import average
 from smatter.methods.best_source import best_source
 from smatter.methods.evidence import EvidenceSettings, evidence
 from smatter.methods.router import RoutedSettings, fit_of
-from smatter.pipeline import kept_or_single
 from smatter.route.opening import route_task
 from smatter.settings import MixSettings
+from smatter.steps.judge import kept_or_single
 from smatter.tasks.episode import Episode
 from smatter.tasks.open import SHIPPED
 

@@ -17,8 +17,8 @@ from smatter.library.library import Library
 from smatter.live.mixture import LiveMixture
 from smatter.live.task import Task
 from smatter.methods.fixed import FixedSettings
-from smatter.pipeline import judged_model
 from smatter.settings import HeadName
+from smatter.steps.judge import judged_model
 from smatter.tasks.support import Support
 
 

@@ -9,7 +9,6 @@ from tiny_libraries import texts_support
 from toy_suite import SIZE, draw_episode
 
 import smatter
-from smatter import pipeline
 from smatter.adapted import Adapted
 from smatter.cli.main import main
 from smatter.compose.mixture import Mixture
@@ -18,8 +17,9 @@ from smatter.library.library import Library
 from smatter.live.mixture import LiveMixture
 from smatter.live.task import leave_one_out
 from smatter.methods import Fit
-from smatter.pipeline import kept_or_single
 from smatter.route.evidence import Evidence, gather_evidence
+from smatter.steps import judge
+from smatter.steps.judge import kept_or_single
 from smatter.tasks.support import Support
 
 
@@ -160,7 +160,7 @@ def test_what_was_not_compared_with_sources_is_kept() -> None:
 def test_adapt_takes_the_single_source_where_the_mixture_is_clearly_worse(toy, monkeypatch) -> None:
     episode = draw_episode(toy.domains, "red+green", 4)
     plain = smatter.adapt(toy.library, episode.support, "solver")
-    monkeypatch.setattr(pipeline, "CLEARLY", -100.0)
+    monkeypatch.setattr(judge, "CLEARLY", -100.0)
     monkeypatch.setattr(Adapted, "loss", 10.0)
     single = smatter.adapt(toy.library, episode.support, "solver")
     assert plain.fit.evidence and single.mixture == Mixture.of({plain.fit.evidence.best: 1.0})

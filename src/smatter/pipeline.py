@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,29 +12,24 @@ from smatter import methods
 from smatter.adapted import Adapted
 from smatter.backbones.classifier import Classifier
 from smatter.cache import Cache
-from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
-from smatter.compose.records import MAX_WORDS, Decision, Origin
+from smatter.compose.records import Origin
 from smatter.devices.budgets import Budgets
-from smatter.devices.cut import cut_experts
 from smatter.errors import InvalidSettings
 from smatter.library.library import Library, open_library
 from smatter.library.recipes import read_recipe
 from smatter.live.mixture import LiveMixture
 from smatter.live.task import Task
-from smatter.methods import Fit, Passes
+from smatter.methods import Fit, Method
 from smatter.records import Progress, silent
-from smatter.route.certificates import certificates_beside, find_certificates, sources_digest
+from smatter.route.certificates import certificates_beside, sources_digest
 from smatter.route.store import TrainedRouter, read_router
-from smatter.route.watch import WARN, watch_task
 from smatter.settings import HeadName
-from smatter.settings.decisions import BASE
-from smatter.settings.rules import LIMITS, rule_of
+from smatter.steps.judge import judged_model
+from smatter.steps.spend import budgets_for, cut_to_budgets
+from smatter.steps.watch import check_watching, watched
 from smatter.tasks.given import several
 from smatter.tasks.support import Support, read_support
-
-CLEARLY = 2.0
-"""Standard errors by which a model's loss may be above a single source's before that source is taken instead."""
 
 
 def adapt(
@@ -75,108 +68,87 @@ def adapt(
             default what the file says, and `warn` in a new one.
         progress: told shares of the work.
     """
-    if head not in get_args(HeadName):
-        raise InvalidSettings(f"unknown head {head!r}: use {', '.join(get_args(HeadName))}")
-    queries = None if queries is None else several(queries)
-    if queries is not None and (head != "prototype" or not len(queries)):
-        raise InvalidSettings("queries move prototypes: give at least one input, and no other head")
-    budgets = None if budget is None and profile is None else Budgets.of(budget, profile)
+    _check_head(head)
+    queries = None if queries is None else _unlabelled(queries, head)
+    check_watching(drift, on_drift, router, settings)
     if cache is not None and Path(cache).is_file():
         raise InvalidSettings(f"{cache} is a file, and results are kept in a folder: give another name as the cache")
     name = method or ("evidence" if router is None else "router")
     way = methods.find(name)
-    check_watching(drift, on_drift, router, settings)
     if isinstance(router, str | Path) and hasattr(way.settings, "router"):
         router = read_router(router)
     settings = way.with_router(settings, router)
-    if budgets is not None:
-        check_cuttable(settings)
+    budgets = budgets_for(settings, budget, profile)
     library = library if isinstance(library, Library) else open_library(library)
     support = _examples(support)
     live = LiveMixture(library)
-    if (asked := getattr(settings, "router", None)) is not None:
-        asked.check_fits(live)
-        if budgets is not None:
-            budgets.check_fits(library, library.bank(asked.bank.digest))
+    _check_fits(live, settings, budgets)
     if head == "linear":
         own_classifier(live, support.class_names)  # refuses classes that it does not know before any work is done
-    try:
-        origin = Origin(method=name, settings=way.tell(settings))
-    except ValidationError:
-        raise InvalidSettings(f"settings of {name} are too long to be kept in a recipe: use shorter lists") from None
+    origin = _origin(way, settings)
     task = Task.of(live, support)
-    known = Cache(Path(cache), way, settings, live, task) if cache is not None else None
-    fit = known.get() if known else None
-    if fit is None:
-        fit = way(live, task, settings, progress)
-        if known:
-            known.put(fit)
+    fit = _fitted(way, live, task, settings, Path(cache) if cache is not None else None, progress=progress)
     if queries is not None and fit.is_private:
         raise InvalidSettings("private weights have no prototypes that queries could move: leave the queries out")
     if budgets is not None:
-        fit = within(budgets, live, task, fit, progress)
-    names = support.class_names
-    told = {"head": head, "class_names": names, "origin": origin, "support": support, "budgets": budgets}
+        fit = cut_to_budgets(budgets, live, task, fit, progress)
+    told = {"head": head, "class_names": support.class_names, "origin": origin, "support": support, "budgets": budgets}
     adapted = judged_model(live, task, fit, **told)
+    asked = getattr(settings, "router", None)
     changed = (queries, budgets, getattr(settings, "catalogue", None))
     if asked is not None and head == "prototype" and all(each is None for each in changed):
         digest = sources_digest(library.manifest)
         adapted.certificates = certificates_beside(asked.certificates, origin, digest, fit.decision)
     if drift is not None:
-        adapted = _watched(live, task, adapted, router=asked, path=Path(drift), on_drift=on_drift)
+        adapted = watched(live, task, adapted, router=asked, path=Path(drift), on_drift=on_drift)
     if queries is not None:
         adapted.learn_from(queries)
     return adapted
 
 
-def check_watching(drift: object, on_drift: str | None, router: object, settings: object = None) -> None:
-    """Refuse to watch what cannot be watched, and to follow what cannot be followed."""
-    if drift is not None and getattr(settings, "catalogue", None) is not None:
-        raise InvalidSettings("choices from a catalogue have no calibration: leave out --drift, or --catalogue")
-    if drift is None and on_drift is not None:
-        raise InvalidSettings("nothing is watched for drift: give --drift FILE, or leave out --on-drift")
-    if drift is not None and router is None:
-        raise InvalidSettings("drift is told by the scores of a router: give --router, or leave out --drift")
-    if on_drift not in (None, WARN, BASE):
-        way = methods.find(on_drift)
-        if way.needs_router or way.is_private:
-            raise InvalidSettings(f"{on_drift} cannot be followed instead: use {WARN}, {BASE} or another method")
+def _check_head(head: str) -> None:
+    if head not in get_args(HeadName):
+        raise InvalidSettings(f"unknown head {head!r}: use {', '.join(get_args(HeadName))}")
 
 
-def _watched(
-    live: LiveMixture,
-    task: Task,
-    adapted: Adapted,
-    *,
-    router: TrainedRouter | None,
-    path: Path,
-    on_drift: str | None,
-) -> Adapted:
-    """Count the task; while an alarm stands, no certificate is told, and another method may be followed."""
-    origin = adapted.origin
-    assert origin is not None
-    rule = rule_of(origin.method, {key: text for key, text in origin.settings.items() if key not in LIMITS})
-    if router is None or rule is None:
-        raise InvalidSettings(f"{origin.method} with these settings is no rule that is calibrated: leave out --drift")
-    library = live.library
-    certificate = find_certificates(router.certificates, rule, sources_digest(library.manifest))[0]
-    watch = watch_task(path, certificate, adapted.uncertainty, on_drift)
-    if watch.alarms:
-        told, fit = (*adapted.fit.notes, watch.told), adapted.fit
-        if watch.then == WARN:
-            adapted.fit = replace(fit, notes=told)
-        else:
-            alone = Fit(Mixture.of({library.manifest.base: 1.0}))
-            other = alone if watch.then == BASE else methods.find(watch.then)(live, task)
-            reason = f"{watch.then} instead: {watch.told}"[:MAX_WORDS]
-            decision = Decision(outcome="abstained", rule=watch.then, reason=reason)
-            fit = replace(other, notes=told, decision=decision, uncertainty=fit.uncertainty)
-            told_of = adapted.support
-            options = {"head": adapted.head, "class_names": adapted.class_names, "origin": origin, "support": told_of}
-            adapted = judged_model(live, task, fit, **options)
-        adapted.certificates = ()
-    adapted.watch = watch
-    return adapted
+def _unlabelled(queries: Any, head: str) -> Any:
+    """Inputs that move prototypes."""
+    given = several(queries)
+    if head != "prototype" or not len(given):
+        raise InvalidSettings("queries move prototypes: give at least one input, and no other head")
+    return given
+
+
+def _check_fits(live: LiveMixture, settings: Any, budgets: Budgets | None) -> None:
+    """Refuse a router and budgets of another network."""
+    asked = getattr(settings, "router", None)
+    if asked is not None:
+        asked.check_fits(live)
+        if budgets is not None:
+            budgets.check_fits(live.library, live.library.bank(asked.bank.digest))
+
+
+def _origin(way: Method[Any], settings: Any) -> Origin:
+    """By which method a fit is found, as a recipe keeps it."""
+    try:
+        return Origin(method=way.name, settings=way.tell(settings))
+    except ValidationError:
+        raise InvalidSettings(
+            f"settings of {way.name} are too long to be kept in a recipe: use shorter lists"
+        ) from None
+
+
+def _fitted(
+    way: Method[Any], live: LiveMixture, task: Task, settings: Any, cache: Path | None, *, progress: Progress
+) -> Fit:
+    """What a method finds, or found before and kept in the cache."""
+    known = None if cache is None else Cache(cache, way, settings, live, task)
+    fit = known.get() if known else None
+    if fit is None:
+        fit = way(live, task, settings, progress)
+        if known:
+            known.put(fit)
+    return fit
 
 
 def refit(
@@ -230,86 +202,11 @@ def solve_task(
     return adapt(library, support, "solver", settings, progress=progress)
 
 
-def check_cuttable(settings: Any) -> None:
-    """Refuse a method that opens no experts, or averages several networks: a budget has nothing to cut there."""
-    router = getattr(settings, "router", None)
-    if router is None or router.bank is None:
-        raise InvalidSettings("a budget closes units of experts: give --router of one trained with --experts")
-    if getattr(settings, "mix", "weights") != "weights" or getattr(settings, "tune", "") == "modules":
-        raise InvalidSettings("a budget is for one network and its experts: leave out --mix, and --set tune=modules")
-
-
-def within(budgets: Budgets, live: LiveMixture, task: Task, fit: Fit, progress: Progress = silent) -> Fit:
-    """A fit whose experts are cut to what its budgets allow.
-
-    Args:
-        budgets: what a forward pass may cost.
-        live: the network.
-        task: what was fitted to.
-        fit: what a method found.
-        progress: told shares of the work.
-    """
-    if fit.members or fit.residual is not None:
-        raise InvalidSettings("a budget is for one network and its experts: take a method without members or residual")
-    if fit.experts is None:
-        return fit
-    forwards, backwards = live.n_forwards, live.n_backwards
-    experts = cut_experts(live, task.objective, fit.mixture, fit.experts, budgets, progress)
-    more = Passes(live.n_forwards - forwards, live.n_backwards - backwards)
-    passes = Passes(fit.passes.forwards + more.forwards, fit.passes.backwards + more.backwards)
-    return replace(fit, experts=experts, passes=passes)
-
-
 def _examples(given: Any) -> Support:
     """Labelled examples, wherever they are."""
     if isinstance(given, str | Path):
         return read_support(given)
     return given if isinstance(given, Support) else Support.of(given)
-
-
-def judged_model(live: LiveMixture, task: Task, fit: Fit, **options: Any) -> Adapted:
-    """The model of a fit, or of the best single source; see `kept_or_single`.
-
-    Args:
-        live: the network.
-        task: what was fitted to.
-        fit: what a method found.
-        options: of `Adapted`.
-    """
-    adapted = Adapted(live, task, fit, **options)
-    judged = kept_or_single(fit, adapted.loss)
-    if judged.mixture != fit.mixture:
-        adapted = Adapted(live, task, judged, **options)
-    adapted.fit = judged
-    return adapted
-
-
-def kept_or_single(fit: Fit, loss: float) -> Fit:
-    """A fit, or the best single source where that explains the examples clearly better.
-
-    The least loss of several sources is low by luck too. On validation tasks of Signs a router's mixtures whose loss is
-    above it by up to one standard error are as much more accurate than that source as all others are; between one and
-    two neither is better, as far as few tasks tell.
-
-    Args:
-        fit: what a method found; one without evidence, or by a decision of its own, is kept.
-        loss: of its model on the examples, leave-one-out.
-    """
-    evidence = fit.evidence
-    if (
-        evidence is None
-        or fit.is_private
-        or fit.decision
-        or not loss > (least := min(filter(math.isfinite, evidence.losses)))
-    ):
-        return fit
-    above = (loss - least) / evidence.error
-    told = f"the loss is above that of {evidence.best} alone by {above:.1f} standard errors"
-    if above <= CLEARLY:
-        return replace(fit, notes=(*fit.notes, f"{told}, which luck does too: the mixture is kept"))
-    single = Mixture.of({evidence.best: 1.0})
-    notes = (*fit.notes, f"{told}: {evidence.best} alone is taken instead")
-    return replace(fit, mixture=single, experts=None, residual=None, members=(), notes=notes)
 
 
 def own_classifier(live: LiveMixture, class_names: Sequence[str]) -> Classifier:

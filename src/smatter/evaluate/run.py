@@ -25,10 +25,10 @@ from smatter.files.writing import write_file
 from smatter.library.library import Library, open_library
 from smatter.live.mixture import LiveMixture
 from smatter.live.task import Task
-from smatter.pipeline import judged_model
 from smatter.records import Progress, silent
 from smatter.route.place import router_identity
 from smatter.route.store import read_router
+from smatter.steps.judge import judged_model
 from smatter.train.lessons import begin_worker, signals_wait
 
 FORMAT = 2
