@@ -1,7 +1,8 @@
 """Sixty mistakes of a first hour, as words of a command, and a place where each can be made.
 
-Places: `library` (a base, `latin` and `emoji` in it), `router`, `tasks/thai` with `support` and `query`, `t.safetensors`, a
-recipe, `tree`, a suite too small to train on, `full`, somebody's folder, `notes.txt`, somebody's file.
+Places: `library` (a base, `latin` and `emoji` in it), `router`, `tasks/thai` with `support` and `query`,
+`t.safetensors`, a recipe, `tree`, a suite too small to train on, `full`, somebody's folder, `notes.txt`, somebody's
+file.
 """
 
 import shutil
@@ -82,6 +83,7 @@ def make_place(demo: Path, place: Path) -> None:
     """
     for name in ("library", "router", "tasks"):
         shutil.copytree(demo / name, place / name)
+    shutil.copytree(demo / "library" / "latin", place / "checkpoints" / "novel")
     for name in ("a", "b", "c"):
         shutil.copytree(next((demo / "tasks" / "thai" / "support").iterdir()), place / "tree" / "photo" / name)
     (place / "full").mkdir()
