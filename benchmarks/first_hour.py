@@ -41,9 +41,9 @@ WORDS = {
 }
 """What stands in documents and remedies for something of one's own."""
 
-NOT_HERE = ("make ", "source ", "pip ", "python ", "hf ", "git ", "apt ", "npm ", "docker ", "cd ")
-"""Lines that need a network, a fresh checkout or a shell."""
 SLOW = ("smatter train", "smatter profile", "smatter demo", "smatter suite build", "smatter evaluate", "--workers")
+LEFT = r"\b[A-Z]{3,}\b"
+"""A placeholder that nothing stands for."""
 Figures = dict[str, Any]
 
 
@@ -112,13 +112,14 @@ def follow_documents(place: Path) -> Figures:
         is_run = False
         for line in commands:
             words = line.split("   ")[0] if page == "README.md" else " ".join(filled(line, lambda: str(next(count))))
-            if "|" in words or any(each in words for each in SLOW) or re.search(r"\b[A-Z]{3,}\b", words):
+            if set("|-") & set(words.split()) or any(each in words for each in SLOW) or re.search(LEFT, words):
                 continue
             given = shlex.split(re.sub(r"\s+#.*$", "", words), comments=True)[1:]
             if page != "README.md" and not _is_at_hand(given, place):
                 continue
             is_run = True
             code, _, errors = run_here(given, place)
+            print(f"{page}: {' '.join(given)}: {code}", file=sys.stderr, flush=True)
             if code:
                 told["failed"].append([f"{page}: {line}", errors.strip()])
         told["run" if is_run else "left out"].append(name)
