@@ -36,14 +36,14 @@ WORDS = {
     "RECIPE": "t.safetensors",
     "ROUTER": "router",
     "BASE": "library/base",
-    "SOURCE...": "library/latin library/emoji",
-    "SOURCE": "library/latin",
+    "SOURCE...": "checkpoints/novel",
+    "SOURCE": "checkpoints/novel",
 }
 """What stands in documents and remedies for something of one's own."""
 
-NOT_HERE = ("make ", "source ", "pip ", "python ", "hf ", "git ", "apt ", "npm ", "docker ", "cd ")
-"""Lines that need a network, a fresh checkout or a shell."""
 SLOW = ("smatter train", "smatter profile", "smatter demo", "smatter suite build", "smatter evaluate", "--workers")
+LEFT = r"\b[A-Z]{3,}\b"
+"""A placeholder that nothing stands for."""
 Figures = dict[str, Any]
 
 
@@ -112,13 +112,14 @@ def follow_documents(place: Path) -> Figures:
         is_run = False
         for line in commands:
             words = line.split("   ")[0] if page == "README.md" else " ".join(filled(line, lambda: str(next(count))))
-            if "|" in words or any(each in words for each in SLOW) or re.search(r"\b[A-Z]{3,}\b", words):
+            if set("|-") & set(words.split()) or any(each in words for each in SLOW) or re.search(LEFT, words):
                 continue
             given = shlex.split(re.sub(r"\s+#.*$", "", words), comments=True)[1:]
             if page != "README.md" and not _is_at_hand(given, place):
                 continue
             is_run = True
             code, _, errors = run_here(given, place)
+            print(f"{page}: {' '.join(given)}: {code}", file=sys.stderr, flush=True)
             if code:
                 told["failed"].append([f"{page}: {line}", errors.strip()])
         told["run" if is_run else "left out"].append(name)
@@ -179,21 +180,28 @@ def make_mistakes(place: Path) -> Figures:
 
 def _remedy(mistake: str, errors: str) -> list[str] | None:
     """The command that a line names, with something in the place of its placeholders; or the words it says to give."""
-    if named := re.search(r"`smatter ([^`]+)`", errors):
-        words = filled(named[1], lambda: "0")
-        is_whole = len(words) > 2 and not any(word.isupper() and word != "LIB" for word in words)
-        return words if is_whole and "..." not in words else None
+    words = shlex.split(mistake)
+    if named := re.search(r"`smatter ([^`]+ [^`]+)`", errors):
+        command = re.sub(r"^library init LIB\b", "library init mine", named[1])  # a name of one's own
+        return filled(command.replace("--name NAME", "--name another"), lambda: "0")
     if given := re.search(r"exchange them, (.+)$", errors):
         return [mistake.split()[0], *shlex.split(given[1])]
     if given := re.search(r": give (\S*/\S+)$", errors):
         return [*mistake.split()[:2], *shlex.split(given[1])]
     if "--replace" in errors and "--replace" not in mistake:
         return [*shlex.split(mistake), "--replace"]
+    if near := re.search(r"Possible options: (--[a-z-]+)", errors):
+        return shlex.split(mistake.replace(words[-2], near[1]))
+    if near := re.search(r"has no setting '(\w+)', like '(\w+)'", errors):
+        return shlex.split(mistake.replace(near[1] + "=", near[2] + "="))
     if option := re.search(r"leave out (--[a-z-]+)", errors):
-        words = shlex.split(mistake)
-        if option[1] in words:
-            at = words.index(option[1])
-            return words[:at] + words[at + 2 :]
+        at = words.index(option[1])
+        return words[:at] + words[at + 2 :]
+    if value := re.search(r"give (--[a-z-]+) (\d+)", errors):
+        at = words.index(value[1])
+        return [*words[:at], value[1], value[2], *words[at + 2 :]]
+    if option := re.search(r"say (--[a-z-]+)( predictions)?", errors):
+        return [*words, *option[0].split()[1:]]
     return None
 
 
@@ -228,11 +236,9 @@ def start_up(place: Path) -> Figures:
         alone = float(timed(passes)[1])
         whole = run_there(["adapt", "library", SUPPORT], place)[0]
         ratios.append(whole / (imports + alone))
+    ratio = sorted(ratios)[1]
     return {
-        "figures": {
-            "commands_that_import_torch_needlessly": len(with_torch),
-            "adapt_overhead_ratio": sorted(ratios)[1],
-        },
+        "figures": {"commands_that_import_torch_needlessly": len(with_torch), "adapt_overhead_ratio": ratio},
         "tables": {"adapt_overhead_ratios": ratios},
     }
 

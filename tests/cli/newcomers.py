@@ -83,6 +83,7 @@ def make_place(demo: Path, place: Path) -> None:
     """
     for name in ("library", "router", "tasks"):
         shutil.copytree(demo / name, place / name)
+    shutil.copytree(demo / "library" / "latin", place / "checkpoints" / "novel")
     for name in ("a", "b", "c"):
         shutil.copytree(next((demo / "tasks" / "thai" / "support").iterdir()), place / "tree" / "photo" / name)
     (place / "full").mkdir()

@@ -1,5 +1,6 @@
 """Making and changing a library: init, add, remove. One writer at a time; the manifest changes last, in one step."""
 
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -84,7 +85,7 @@ def init_library(
         raise IncompatibleSource(f"{base} has no tensor to mix once {list(excluded)} is left out; exclude less")
     modules = partition(kept, checkpoint.model_type, module_pattern).modules
     if (folder / MANIFEST).exists():
-        raise AlreadyExists(f"{folder} is a library already; add to it with `smatter library add`, or choose another")
+        raise AlreadyExists(f"{folder} is a library already; {_adding(folder)}, or choose another")
     if not folder.parent.is_dir():
         raise NotFound(f"the folder {folder.parent} does not exist; create it first")
     seal = Seal(folder)
@@ -110,9 +111,13 @@ def init_library(
     )
     with kept_if_filled(folder), locked(folder):
         if (folder / MANIFEST).exists():
-            raise AlreadyExists(f"{folder} is a library already; add to it with `smatter library add`")
+            raise AlreadyExists(f"{folder} is a library already; {_adding(folder)}")
         _publish(library, [checkpoint, *candidates], seal)
     return library
+
+
+def _adding(folder: Path) -> str:
+    return f"add to it with `smatter library add {shlex.quote(str(folder))} SOURCE...`"
 
 
 def _with_all(
@@ -196,8 +201,8 @@ def _new_name(library: Library, source: Path, name: str | None) -> str:
     check_name(name)
     if name in library.names:
         raise AlreadyExists(
-            f"a source is named {name!r} already; add it under another name, with `smatter library add --name`, or "
-            "remove that one first"
+            f"a source is named {name!r} already; add this one with `smatter library add "
+            f"{shlex.join(map(str, (library.folder, source)))} --name NAME`, or remove that one first"
         )
     if len(library.names) >= MAX_SOURCES:
         raise InvalidManifest(f"{library.folder} holds {MAX_SOURCES} sources, the most it can; remove some")
