@@ -103,7 +103,7 @@ def adapt(
     if queries is not None and fit.is_private:
         raise InvalidSettings("private weights have no prototypes that queries could move: leave the queries out")
     if budgets is not None:
-        fit = within(budgets, live, task, fit, progress)
+        fit = cut_fit(budgets, live, task, fit, progress)
     names = support.class_names
     adapted = judged_model(live, task, fit, head=head, class_names=names, origin=origin, budgets=budgets)
     if queries is not None:
@@ -171,7 +171,7 @@ def check_cuttable(settings: Any) -> None:
         raise InvalidSettings("a budget is for one network and its experts: leave out --mix, and --set tune=modules")
 
 
-def within(budgets: Budgets, live: LiveMixture, task: Task, fit: Fit, progress: Progress = silent) -> Fit:
+def cut_fit(budgets: Budgets, live: LiveMixture, task: Task, fit: Fit, progress: Progress = silent) -> Fit:
     """A fit whose experts are cut to what its budgets allow.
 
     Args:
@@ -186,7 +186,7 @@ def within(budgets: Budgets, live: LiveMixture, task: Task, fit: Fit, progress: 
     if fit.experts is None:
         return fit
     forwards, backwards = live.n_forwards, live.n_backwards
-    experts = cut_experts(live, task.objective, fit.mixture, fit.experts, budgets, progress)
+    experts = cut_experts(live, task.objective, fit.mixture, fit.experts, budgets, progress=progress)
     more = Passes(live.n_forwards - forwards, live.n_backwards - backwards)
     passes = Passes(fit.passes.forwards + more.forwards, fit.passes.backwards + more.backwards)
     return replace(fit, experts=experts, passes=passes)

@@ -30,18 +30,7 @@ def tell_model(data: dict[str, Any], folder: Path, found: "Diagnostics | None") 
         say(f"loss of the mixture {data['loss']:.4f}, of {best} alone {losses[best]:.4f}")
     for line in (*data["advice"], *data["notes"]):
         say(line)
-    if data["queries"]:
-        say(data["queries"]["told"])
-    if data["members"]:
-        size = human_size(data["resident_bytes"])
-        say(
-            f"averages the predictions of {1 + len(data['members'])} networks, weighted as above: "
-            f"{data['query_passes']:.3g} passes of each input, {size} of weights in memory"
-        )
-    if data["corrected_parameters"]:
-        say(f"{data['corrected_parameters']} parameters corrected")
-    for budget in data["budget"]:
-        tell_budget(budget, data["units"])
+    _tell_network(data)
     if found:
         _tell_diagnostics(found)
     if data["held_out_accuracy"] is not None:
@@ -53,7 +42,23 @@ def tell_model(data: dict[str, Any], folder: Path, found: "Diagnostics | None") 
     _tell_places(data, folder)
 
 
-def tell_budget(budget: dict[str, Any], units: list[int]) -> None:
+def _tell_network(data: dict[str, Any]) -> None:
+    """What the model is beside a mixture: what queries did, its members, what is corrected, what that costs."""
+    if data["queries"]:
+        say(data["queries"]["told"])
+    if data["members"]:
+        size = human_size(data["resident_bytes"])
+        say(
+            f"averages the predictions of {1 + len(data['members'])} networks, weighted as above: "
+            f"{data['query_passes']:.3g} passes of each input, {size} of weights in memory"
+        )
+    if data["corrected_parameters"]:
+        say(f"{data['corrected_parameters']} parameters corrected")
+    for budget in data["budget"]:
+        _tell_budget(budget, data["units"])
+
+
+def _tell_budget(budget: dict[str, Any], units: list[int]) -> None:
     """What was kept for a budget, what it costs, and what is promised of that."""
     unit = budget["unit"].removesuffix(" forward")
 
