@@ -16,7 +16,7 @@ processor's clock.
 
 import argparse
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,12 +41,16 @@ NAME, SHARES = "budget", (0.05, 0.10, 0.25, 0.50, 1.0)
 N_ROUNDS = 30
 
 
-def bootstrapped(draws: np.ndarray, value: Callable[[np.ndarray], float]) -> tuple[float, float, float]:
-    """A value of the mean over draws, (n_draws, ...), with its 95 % interval."""
-    generator = np.random.default_rng(0)
-    again = [value(draws[generator.integers(len(draws), size=len(draws))].mean(axis=0)) for _ in range(2000)]
-    low, high = np.quantile(again, [0.025, 0.975])
-    return value(draws.mean(axis=0)), float(low), float(high)
+def resampled(draws: np.ndarray) -> np.ndarray:
+    """Means over the draws, (n_draws, n_keys), and over two thousand resamples of them; (2001, n_keys)."""
+    again = np.random.default_rng(0).integers(len(draws), size=(2000, len(draws)))
+    return np.concatenate([draws.mean(axis=0)[None], draws[again].mean(axis=1)])
+
+
+def with_interval(values: np.ndarray) -> tuple[float, float, float]:
+    """A value of the means, and where 95 % of those of the resamples lie."""
+    low, high = np.quantile(values[1:], [0.025, 0.975])
+    return float(values[0]), float(low), float(high)
 
 
 def put(row: dict[str, Any], name: str, found: tuple[float, ...]) -> dict[str, Any]:
@@ -59,24 +63,18 @@ def accuracy_rows(found: Mapping[int, list[Found]]) -> tuple[Rows, Rows]:
     """Accuracy, share of the gain kept, and difference to what ships, of each rule at each budget."""
     keys = sorted(next(iter(found.values()))[0])
     draws = np.array([np.mean([[each[key] for key in keys] for each in own], axis=0) for own in found.values()])
-    at = {key: number for number, key in enumerate(keys)}
-    none, full = at["nothing"], at["everything"]
+    mean = dict(zip(keys, resampled(draws).T, strict=True))
+    none, full = mean["nothing"], mean["everything"]
     rows: Rows = []
     for budget in BUDGETS:
-        ours = at[f"smatter {budget}"]
         for rule in RULES:
-            own = at[f"{rule} {budget}"]
-            row: dict[str, Any] = {"budget": budget, "rule": rule}
-            row = put(row, "accuracy", bootstrapped(draws, lambda mean, own=own: mean[own]))
-            kept = partial(lambda mean, own: (mean[own] - mean[none]) / (mean[full] - mean[none]), own=own)
-            row = put(row, "gain_kept", bootstrapped(draws, kept))
-            row = put(row, "below_smatter", bootstrapped(draws, lambda mean, o=own, u=ours: mean[u] - mean[o]))
+            own, row = mean[f"{rule} {budget}"], {"budget": budget, "rule": rule}
+            put(row, "accuracy", with_interval(own))
+            put(row, "gain_kept", with_interval((own - none) / (full - none)))
+            put(row, "below_smatter", with_interval(mean[f"smatter {budget}"] - own))
             rows.append(row)
-    ends: Rows = [
-        put({"budget": name}, "accuracy", bootstrapped(draws, lambda mean, n=name: mean[at[n]]))
-        for name in ("nothing", "everything")
-    ]
-    ends.append(put({"budget": "at stake"}, "accuracy", bootstrapped(draws, lambda mean: mean[full] - mean[none])))
+    whole = {"nothing": none, "everything": full, "at stake": full - none}
+    ends: Rows = [put({"budget": name}, "accuracy", with_interval(each)) for name, each in whole.items()]
     return rows, ends
 
 

@@ -50,7 +50,7 @@ def _tell_fit(data: dict[str, Any], found: "Diagnostics | None") -> None:
     if data["corrected_parameters"]:
         say(f"{data['corrected_parameters']} parameters corrected")
     for budget in data["budget"]:
-        tell_budget(budget, data["units"])
+        _tell_budget(budget, data["units"])
     if found:
         _tell_diagnostics(found)
     if data["held_out_accuracy"] is not None:
@@ -105,7 +105,7 @@ def _tell_networks(data: dict[str, Any]) -> None:
         )
 
 
-def tell_budget(budget: dict[str, Any], units: list[int]) -> None:
+def _tell_budget(budget: dict[str, Any], units: list[int]) -> None:
     """What was kept for a budget, what it costs, and what is promised of that."""
     unit = budget["unit"].removesuffix(" forward")
 
