@@ -53,7 +53,8 @@ class Story:
         return {
             "several networks": found["predictions"],
             "one network": found["router"],
-            "plain average": found["average"],
+            "average of predictions": found["average of predictions"],
+            "average of weights": found["average"],
             "best checkpoint": found[self.best_source],
             "base": found["base"],
         }
@@ -130,7 +131,7 @@ def make_page(
         )
     )
     gain = clustered_interval(
-        [100 * (story.headline["one network"] - story.headline["plain average"]) for story in stories.values()],
+        [100 * (story.headline["one network"] - story.headline["average of weights"]) for story in stories.values()],
         list(stories),
     )
     return page.page(
@@ -143,9 +144,9 @@ def make_page(
             "What it does for you",
             f"Share of {n_queries} other pictures that are named correctly, mean over these {len(stories)} tasks with "
             "95 % intervals. One network is the router's mixture; several are the sources, whose predictions it "
-            "weighs, a pass each. Without Smatter one would average all checkpoints, or take the one that explains the "
-            "examples best, or the base. One network is "
-            f"{gain} points above the plain average, task by task.",
+            "weighs, a pass each. Without a router one would average what all checkpoints predict, a pass each too, or "
+            "their weights, or take the one that explains the examples best, or the base. One network is "
+            f"{gain} points above the average of weights, task by task.",
             page.bar_chart(
                 {label: each.mean for label, each in means.items()},
                 "named correctly, with intervals over tasks",
