@@ -91,8 +91,10 @@ def bayes(live: LiveMixture, task: Task, settings: BayesSettings, progress: Prog
     progress(0.5)
     found, point = posterior(table), table.points[0]
     told = Decision(outcome="routed", rule=str(rule))
-    facts = Facts(table, found, posterior.log_prior, row_names(posterior.catalogue).index(base))
-    if limit is not None:
+    facts = None
+    if settings.catalogue is None:  # others may lack the base, and have no calibration to compare scores with
+        facts = Facts(table, found, posterior.log_prior, row_names(posterior.catalogue).index(base))
+    if limit is not None and facts is not None:
         told = judge(facts, limit, posterior.calibration(str(rule)), settings.fallback)
     if told.outcome == "routed":
         generator = torch.Generator().manual_seed(settings.seed)
@@ -109,7 +111,7 @@ def bayes(live: LiveMixture, task: Task, settings: BayesSettings, progress: Prog
         mixture=own,
         experts=trained.mix(live, deployed.points[0, n_sources:-1]),
         members=tuple(Member(float(w), each) for w, each in zip(deployed.weights[1:], others, strict=True)),
-        uncertainty={**plain.uncertainty, **scores_of_support(facts)},
+        uncertainty=plain.uncertainty if facts is None else {**plain.uncertainty, **scores_of_support(facts)},
         decision=told.model_copy(update={"passes": float(len(deployed.points))}),
     )
 
