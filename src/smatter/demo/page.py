@@ -53,8 +53,8 @@ class Story:
         return {
             "several networks": found["predictions"],
             "one network": found["router"],
-            "average of predictions": found["average of predictions"],
-            "average of weights": found["average"],
+            "mean prediction": found["average of predictions"],
+            "mean weights": found["average"],
             "best checkpoint": found[self.best_source],
             "base": found["base"],
         }
@@ -131,7 +131,7 @@ def make_page(
         )
     )
     gain = clustered_interval(
-        [100 * (story.headline["one network"] - story.headline["average of weights"]) for story in stories.values()],
+        [100 * (story.headline["one network"] - story.headline["mean weights"]) for story in stories.values()],
         list(stories),
     )
     return page.page(
