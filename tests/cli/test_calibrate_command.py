@@ -62,7 +62,7 @@ def test_a_router_without_certificates_says_so(certified: Path, tmp_path: Path, 
     del table["certificates"]
     (tmp_path / "router" / "router.json").write_text(json.dumps(table))
     assert main(["calibrate", str(tmp_path / "router"), "--show"]) == 2
-    assert "the rule router has no certificate, only none" in capsys.readouterr().err
+    assert "the rule router has no certificate: run" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,8 @@ def _settings(fitting: Fitting, deciding: Deciding) -> dict[str, str]:
 def _way(fitting: Fitting, deciding: Deciding, spending: Spending, old: "Recipe | None") -> tuple[str, Any]:
     """The method and its settings: as asked for, or as a recipe was found, or the default."""
     deciding.check(fitting)
+    if fitting.no_experts and fitting.router is None:
+        raise InvalidSettings("only a router opens experts: give --router, or leave out --no-experts")
     told, router = _settings(fitting, deciding), fitting.router
     method = "bayes" if deciding.is_asked else fitting.method
     if router is not None and not router.is_dir():

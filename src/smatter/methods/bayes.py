@@ -126,7 +126,8 @@ def _posterior(live: LiveMixture, trained: TrainedRouter, catalogue: str | None)
     known, digests = trained.posterior, live.library.manifest.digests
     if known is None and catalogue is None:
         raise InvalidRouter(
-            "the router has no posterior over routings: give it one with `smatter train --from ROUTER --posterior`"
+            "the router has no posterior over routings: give it one with `smatter train LIB SUITE -o NEW --from ROUTER "
+            "--posterior categorical`"
         )
     sources = {name: digests[name] for name in live.library.names}
     if known is not None and list(sources.values()) != list(known.sources.values()):

@@ -290,8 +290,9 @@ def find_certificates(
     remedy = "run `smatter calibrate` for it"
     of_rule = [each for each in certificates if each.rule == rule]
     if not of_rule:
-        known = told_names(tuple(dict.fromkeys(each.rule for each in certificates))) if certificates else "none"
-        raise InvalidCertificate(f"the rule {rule[:80]} has no certificate, only {known}: {remedy}")
+        known = tuple(dict.fromkeys(each.rule for each in certificates))
+        others = f", only {told_names(known)}" if known else ""
+        raise InvalidCertificate(f"the rule {rule[:80]} has no certificate{others}: {remedy}")
     of_list = [each for each in of_rule if tasks is None or each.tasks == tasks]
     if not of_list:
         raise InvalidCertificate(f"{rule} was certified on {of_rule[0].tasks}, not on {str(tasks)[:80]}: {remedy}")
