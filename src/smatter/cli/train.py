@@ -55,8 +55,8 @@ def train(
     more = {"work": work or output.with_name(f"{output.name}.work"), "workers": workers, **changes}
     begin = time.perf_counter()
     tasks = {"seed": seed, **changes}
-    library, examples = _opened(folder, suite, sources=sources, router=routings.existing, **tasks)
     _check_output(output, replace)
+    library, examples = _opened(folder, suite, sources=sources, router=routings.existing, **tasks)
     trained = _trained(library, examples, settings, routings.existing, more)
     if objective is not None:
         trained = _with_posterior(library, examples, trained, routings, objective=objective, more=more)
