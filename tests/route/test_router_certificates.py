@@ -97,7 +97,7 @@ def test_what_was_not_certified_is_refused_in_one_line() -> None:
         with pytest.raises(InvalidCertificate, match=said) as caught:
             find_certificates(known, *asked)
         assert "\n" not in str(caught.value)
-    with pytest.raises(InvalidCertificate, match="only none"):
+    with pytest.raises(InvalidCertificate, match="router has no certificate: run"):
         find_certificates((), "router", "")
 
 
