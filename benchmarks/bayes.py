@@ -59,9 +59,9 @@ from bayes_uncertainty import (
 from common import ROOT, SCRATCH, Rows, machine, show, write_result
 from signs_tasks import PACKAGES, Scores, shared_out
 
-from smatter.route.amortised import Amortised, PosteriorSettings
-from smatter.route.catalogue import BestMember, choose_members
-from smatter.route.prior import uniform_prior
+from smatter.posterior.amortised import Amortised, PosteriorSettings
+from smatter.posterior.catalogue import BestMember, choose_members
+from smatter.posterior.prior import uniform_prior
 from smatter.route.table import BARE, POINT, row_names
 from smatter.scores.coverage import selective_risk_at
 from smatter.scores.intervals import Interval, bootstrap_interval

@@ -41,10 +41,10 @@ from sources_experts_scores import router_folder
 from smatter.library.library import open_library
 from smatter.live.mixture import LiveMixture
 from smatter.methods.evidence import EvidenceSettings, evidence
-from smatter.route.amortised import Amortised
-from smatter.route.prior import uniform_prior
+from smatter.posterior.amortised import Amortised
+from smatter.posterior.prior import uniform_prior
+from smatter.posterior.uncertainty import SCORES, Facts
 from smatter.route.table import POINT, make_table, row_names
-from smatter.route.uncertainty import SCORES, Facts
 from smatter.scores.intervals import Interval, clustered_interval
 from smatter.scores.ranking import auroc
 from smatter.train.posterior import PosteriorTraining, train_posterior

@@ -9,14 +9,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from smatter.algebra.luck import difference_error
 from smatter.algebra.simplex import straight_through_top
 from smatter.backbones.heads import prototype_temperature
 from smatter.methods._members import FAINT
-from smatter.route.evidence import difference_error, pooled_weights
-from smatter.route.posteriors.bootstrap import bootstrap_votes, resampled_counts
-from smatter.route.posteriors.categorical import Categorical
+from smatter.posterior.bootstrap import bootstrap_votes, resampled_counts
+from smatter.posterior.categorical import Categorical
+from smatter.posterior.task_table import TaskTable
+from smatter.route.evidence import pooled_weights
 from smatter.route.table import WITH_EXPERTS
-from smatter.route.task_table import TaskTable
 
 Rule = Callable[["Case"], Tensor]
 """From a task to weights of the scores of its rows, (n_routings,)."""

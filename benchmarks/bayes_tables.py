@@ -27,10 +27,10 @@ from smatter.library.library import Library
 from smatter.methods.average import average
 from smatter.methods.evidence import EvidenceSettings, evidence
 from smatter.methods.router import RoutedSettings, router
-from smatter.route.catalogue import Catalogue
+from smatter.posterior.catalogue import Catalogue
+from smatter.posterior.task_table import TaskTable
 from smatter.route.store import TrainedRouter
 from smatter.route.table import Tables
-from smatter.route.task_table import TaskTable
 from smatter.tasks.episode import Episode
 from smatter.tasks.lists import TaskList
 from smatter.tasks.open import open_suite

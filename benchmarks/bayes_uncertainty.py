@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 
 from smatter.backbones.heads import prototype_temperature
-from smatter.route.uncertainty import QUERIES, SCORES, SUPPORT, Facts
+from smatter.posterior.uncertainty import QUERIES, SCORES, SUPPORT, Facts
 from smatter.scores.coverage import area_under_risk_coverage, risk_with_fallback, selective_risk_at, share_of_gain
 from smatter.scores.hindsight import hindsight_of, split_halves
 from smatter.scores.intervals import Interval, bootstrap_interval

@@ -21,11 +21,12 @@ from specialist_found_scores import ROUTER, UNSEEN, Seen
 from specialist_found_tasks import GROUNDS, VARIANTS, Form, episode_of, libraries, suite_of, whole, within
 from torch import Tensor
 
+from smatter.algebra.luck import difference_error
 from smatter.backbones.heads import class_sums, prototype_logits
 from smatter.compose.mixture import Mixture
 from smatter.live.mixture import LiveMixture
 from smatter.route.encode import Encoded
-from smatter.route.evidence import NEGLIGIBLE, default_temperature, difference_error
+from smatter.route.evidence import NEGLIGIBLE, default_temperature
 from smatter.route.store import Ask
 from smatter.scores.intervals import clustered_interval
 

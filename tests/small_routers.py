@@ -8,14 +8,14 @@ import torch
 from smatter.library.library import Library
 from smatter.live.episodes import prepared_support
 from smatter.live.mixture import LiveMixture
-from smatter.route.amortised import Amortised, PosteriorSettings
-from smatter.route.catalogue import usual_catalogue
-from smatter.route.learnt import LearntPosterior, RuleCalibration
-from smatter.route.prior import uniform_prior
+from smatter.posterior.amortised import Amortised, PosteriorSettings
+from smatter.posterior.catalogue import usual_catalogue
+from smatter.posterior.learnt import LearntPosterior, RuleCalibration
+from smatter.posterior.prior import uniform_prior
+from smatter.posterior.uncertainty import SUPPORT
 from smatter.route.probe import draw_probe
 from smatter.route.store import read_router, write_router
 from smatter.route.table import row_names
-from smatter.route.uncertainty import SUPPORT
 from smatter.settings.training import MetaSettings, RouterSettings
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.suite import Suite

@@ -15,8 +15,8 @@ SOURCE = Path(__file__).parents[1] / "src" / "smatter"
 ORDER = [
     {"errors"}, {"records"}, {"settings"}, {"files"}, {"algebra"}, {"solve"}, {"linear"},
     {"compose", "scores", "budget", "certify"}, {"backbones"}, {"units"}, {"library"}, {"tasks"}, {"live"}, {"runtime"},
-    {"devices"}, {"route"}, {"align"}, {"methods"}, {"cache"}, {"adapted"}, {"steps"}, {"pipeline"}, {"train"},
-    {"evaluate"}, {"report"}, {"demo"}, {"cli", "service", "cluster", "estimators"},
+    {"devices"}, {"posterior"}, {"route"}, {"align"}, {"methods"}, {"cache"}, {"adapted"}, {"steps"}, {"pipeline"},
+    {"train"}, {"evaluate"}, {"report"}, {"demo"}, {"cli", "service", "cluster", "estimators"},
 ]  # fmt: skip
 """Each room may import from itself and from rooms above it here, which is to say below it in the house."""
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}

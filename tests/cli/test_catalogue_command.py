@@ -22,11 +22,11 @@ from smatter.errors import InvalidSettings
 from smatter.library.library import Library
 from smatter.library.recipes import read_recipe
 from smatter.methods.bayes import BayesSettings
-from smatter.route.catalogue import BestMember, usual_catalogue
+from smatter.posterior.catalogue import BestMember, usual_catalogue
+from smatter.posterior.task_table import read_task_table
 from smatter.route.kept import KEY, KeptCatalogue, read_catalogue, write_catalogue
 from smatter.route.store import read_router
 from smatter.route.table import WITH_EXPERTS, row_names
-from smatter.route.task_table import read_task_table
 from smatter.tasks.open import open_suite
 from smatter.tasks.packed import write_packed
 from smatter.tasks.suite import Suite

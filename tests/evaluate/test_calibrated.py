@@ -17,11 +17,11 @@ from smatter.evaluate.calibrated import calibrate_router
 from smatter.evaluate.run import Scorer
 from smatter.evaluate.trials import trials_of
 from smatter.library.library import Library
-from smatter.route.amortised import Amortised, PosteriorSettings
-from smatter.route.catalogue import usual_catalogue
+from smatter.posterior.amortised import Amortised, PosteriorSettings
+from smatter.posterior.catalogue import usual_catalogue
+from smatter.posterior.learnt import LearntPosterior
+from smatter.posterior.prior import uniform_prior
 from smatter.route.certificates import CalibrationSettings
-from smatter.route.learnt import LearntPosterior
-from smatter.route.prior import uniform_prior
 from smatter.route.store import read_router, write_router
 from smatter.route.table import row_names
 from smatter.tasks.lists import TaskList

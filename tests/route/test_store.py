@@ -12,13 +12,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from smatter.algebra.luck import difference_error
 from smatter.errors import AlreadyExists, InvalidRouter, NotFound
 from smatter.library.library import Library
 from smatter.live.episodes import prepared_support
 from smatter.live.mixture import LiveMixture
 from smatter.live.task import leave_one_out
 from smatter.route.encode import encode
-from smatter.route.evidence import default_temperature, difference_error
+from smatter.route.evidence import default_temperature
 from smatter.route.probe import draw_probe
 from smatter.route.store import TABLE, WEIGHTS, TrainedRouter, read_router, write_router
 from smatter.settings.training import MetaSettings, RouterSettings, Tying

@@ -15,10 +15,10 @@ from smatter.live.episodes import episode_queries, prepared_support
 from smatter.live.mixture import LiveMixture
 from smatter.live.task import Task
 from smatter.methods.router import RoutedSettings, router
-from smatter.route.catalogue import Catalogue, usual_catalogue
+from smatter.posterior.catalogue import Catalogue, usual_catalogue
+from smatter.posterior.task_table import TaskTable, read_task_table
 from smatter.route.store import TrainedRouter, read_router
 from smatter.route.table import BARE, POINT, WITH_EXPERTS, Tables, make_table, row_names
-from smatter.route.task_table import TaskTable, read_task_table
 from smatter.tasks.lists import TaskList
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.suite import Suite

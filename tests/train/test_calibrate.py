@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from smatter.errors import InvalidSettings
-from smatter.route.amortised import Amortised, PosteriorSettings
-from smatter.route.catalogue import usual_catalogue
-from smatter.route.decide import Deployed
-from smatter.route.learnt import LearntPosterior
-from smatter.route.prior import uniform_prior
+from smatter.posterior.amortised import Amortised, PosteriorSettings
+from smatter.posterior.catalogue import usual_catalogue
+from smatter.posterior.decide import Deployed
+from smatter.posterior.learnt import LearntPosterior
+from smatter.posterior.prior import uniform_prior
+from smatter.posterior.task_table import TaskTable
+from smatter.posterior.uncertainty import SCORES
 from smatter.route.table import row_names, rows_of
-from smatter.route.task_table import TaskTable
-from smatter.route.uncertainty import SCORES
 from smatter.settings.decisions import Rule
 from smatter.train.calibrate import LEAST_TASKS, averaged_scores, calibrate_rule, error_of
 

@@ -10,8 +10,8 @@ from torch.nn.functional import cross_entropy
 
 from smatter.backbones.heads import prototype_temperature
 from smatter.errors import InvalidSettings
-from smatter.route.amortised import N_FACTS, N_QUERY_FACTS, Amortised, PosteriorSettings, facts_of
-from smatter.route.task_table import TaskTable
+from smatter.posterior.amortised import N_FACTS, N_QUERY_FACTS, Amortised, PosteriorSettings, facts_of
+from smatter.posterior.task_table import TaskTable
 from smatter.settings.posteriors import Family, PosteriorTraining
 from smatter.train.posterior import (
     Exercise,

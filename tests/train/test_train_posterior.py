@@ -17,7 +17,7 @@ from small_routers import make_router
 from smatter.cli.main import main
 from smatter.errors import BudgetInfeasible, InvalidSettings
 from smatter.library.library import Library
-from smatter.route.posteriors.categorical import Categorical
+from smatter.posterior.categorical import Categorical
 from smatter.route.store import read_router
 from smatter.settings.posteriors import PosteriorTraining, Prior
 from smatter.tasks.packed import write_packed

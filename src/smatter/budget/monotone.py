@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from smatter.algebra.layers import seeded_linear
+
 N_HIDDEN = 8
 
 
@@ -124,12 +126,3 @@ class IsotonicHead(nn.Module):
 def _logit(share: Tensor) -> Tensor:
     """Log odds, finite up to a share of one."""
     return share.log() - (1.02 - share).log()
-
-
-def seeded_linear(n_in: int, n_out: int, generator: torch.Generator, scale: float = 1.0) -> nn.Linear:
-    """A linear layer whose first weights come from a generator alone; biases are zero."""
-    layer: nn.Linear = nn.utils.skip_init(nn.Linear, n_in, n_out)
-    with torch.no_grad():
-        layer.weight.normal_(std=scale * n_in**-0.5, generator=generator)
-        layer.bias.zero_()
-    return layer

@@ -21,13 +21,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from smatter.algebra.layers import seeded_linear
 from smatter.budget.monotone import (
     IsotonicHead,
     PositiveHead,
     SplineHead,
     interpolation_weights,
     isotonic,
-    seeded_linear,
 )
 from smatter.budget.ranked import Ranked
 from smatter.errors import InvalidSettings

@@ -124,7 +124,7 @@ def _with_posterior(
     more: dict[str, Any],
 ) -> "TrainedRouter":
     """The router with a posterior that is learnt from tables, which are kept in the folder of the work."""
-    from smatter.route.amortised import PosteriorSettings
+    from smatter.posterior.amortised import PosteriorSettings
     from smatter.route.kept import read_catalogue
     from smatter.train.routings import Learning, learn_posterior
 

@@ -15,6 +15,7 @@ from smatter.evaluate.contenders import Contender
 from smatter.evaluate.run import score_contenders
 from smatter.evaluate.trials import trials_of
 from smatter.library.library import Library
+from smatter.posterior.learnt import RuleCalibration
 from smatter.records import Progress, silent
 from smatter.route.certificates import (
     MAX_WATCHED,
@@ -25,7 +26,6 @@ from smatter.route.certificates import (
     selected_of,
     sources_digest,
 )
-from smatter.route.learnt import RuleCalibration
 from smatter.route.place import router_identity
 from smatter.route.store import TrainedRouter, read_router, write_router
 from smatter.settings.decisions import Rule

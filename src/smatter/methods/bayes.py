@@ -17,8 +17,8 @@ from smatter.settings.decisions import ESCALATE, USUAL, Limit, Rule, check_fallb
 if TYPE_CHECKING:
     from smatter.live.mixture import LiveMixture
     from smatter.live.task import Task
+    from smatter.posterior.learnt import LearntPosterior
     from smatter.records import Progress
-    from smatter.route.learnt import LearntPosterior
     from smatter.route.store import TrainedRouter
 
 
@@ -70,13 +70,13 @@ def bayes(live: LiveMixture, task: Task, settings: BayesSettings, progress: Prog
     from smatter.compose.members import Member
     from smatter.live.objectives import LeaveOneOut
     from smatter.methods.router import RoutedSettings, fit_of
+    from smatter.posterior.decide import among_catalogue, decide, deployable
+    from smatter.posterior.uncertainty import Facts, check_score, scores_of_support
     from smatter.records import part
     from smatter.route.abstain import instead, judge, threshold
-    from smatter.route.decide import among_catalogue, decide, deployable
     from smatter.route.encode import as_mixture
     from smatter.route.opening import route_task
     from smatter.route.table import pass_routings, row_names
-    from smatter.route.uncertainty import Facts, check_score, scores_of_support
 
     assert settings.router is not None and isinstance(task.objective, LeaveOneOut)
     rule, trained, library = settings.rule, settings.router, live.library
@@ -118,9 +118,9 @@ def bayes(live: LiveMixture, task: Task, settings: BayesSettings, progress: Prog
 
 def _posterior(live: LiveMixture, trained: TrainedRouter, catalogue: str | None) -> LearntPosterior:
     """The router's posterior, over another catalogue if one is given; refuses one that is for other sources."""
+    from smatter.posterior.learnt import LearntPosterior
+    from smatter.posterior.prior import uniform_prior
     from smatter.route.kept import read_catalogue
-    from smatter.route.learnt import LearntPosterior
-    from smatter.route.prior import uniform_prior
     from smatter.route.table import row_names
 
     known, digests = trained.posterior, live.library.manifest.digests

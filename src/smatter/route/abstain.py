@@ -9,10 +9,10 @@ from torch import Tensor
 
 from smatter.compose.records import Decision
 from smatter.errors import InvalidSettings
-from smatter.route.decide import Deployed
-from smatter.route.learnt import RuleCalibration
+from smatter.posterior.decide import Deployed
+from smatter.posterior.learnt import RuleCalibration
+from smatter.posterior.uncertainty import SCORES, Facts, check_score
 from smatter.route.opening import Routed
-from smatter.route.uncertainty import SCORES, Facts, check_score
 from smatter.settings.decisions import BASE, ESCALATE, PRIOR_MEAN, Limit
 
 

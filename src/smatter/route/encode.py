@@ -15,6 +15,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
+from smatter.algebra.layers import seeded_linear
 from smatter.backbones.heads import prototype_head
 from smatter.compose.mixture import Mixture
 from smatter.errors import InvalidSettings
@@ -216,10 +217,10 @@ class Summary(nn.Module):
         super().__init__()
         self.pooling = pooling
         if pooling == "moments":
-            self.project = linear(3 * n_features, width, generator)
+            self.project = seeded_linear(3 * n_features, width, generator)
         else:
-            self.embed = nn.Sequential(linear(2 * n_features, width, generator), nn.GELU())
-            self.project = linear(width * (self.N_QUERIES if pooling == "attention" else 1), width, generator)
+            self.embed = nn.Sequential(seeded_linear(2 * n_features, width, generator), nn.GELU())
+            self.project = seeded_linear(width * (self.N_QUERIES if pooling == "attention" else 1), width, generator)
         if pooling == "attention":
             self.queries = nn.Parameter(torch.randn(self.N_QUERIES, width, generator=generator) / width**0.5)
 
@@ -235,12 +236,3 @@ class Summary(nn.Module):
                 pooled = ((self.queries @ vectors.T).softmax(dim=1) @ vectors).flatten()
         projected: Tensor = self.project(pooled)
         return projected
-
-
-def linear(n_in: int, n_out: int, generator: torch.Generator) -> nn.Linear:
-    """A linear layer whose first weights come from a generator; biases are zero."""
-    layer = nn.Linear(n_in, n_out)
-    with torch.no_grad():
-        layer.weight.normal_(std=n_in**-0.5, generator=generator)
-        layer.bias.zero_()
-    return layer

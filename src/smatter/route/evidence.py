@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from smatter.algebra.luck import difference_error
 from smatter.algebra.simplex import truncate_alike
 from smatter.compose.mixture import Mixture
 from smatter.errors import InvalidSupport
@@ -31,9 +32,6 @@ PRIOR_POWER = 0.5
 
 NEGLIGIBLE = 1e-4
 """Smaller weights become zero, so that a source which hardly matters need not be there to rebuild the model."""
-
-SMALLEST = 1e-3
-"""The least difference of losses, in nats, that can matter."""
 
 
 @dataclass(frozen=True)
@@ -185,21 +183,6 @@ def pooled_weights(
     if prior is not None:
         logits = logits + (PRIOR_POWER if power is None else power) * prior.double().log()
     return logits.softmax(dim=0)
-
-
-def difference_error(losses: Tensor) -> Tensor:
-    """What luck can do: the standard error of the difference to the best source, the median over those that differ.
-
-    Args:
-        losses: of each example by each source, (n_sources, n_examples).
-
-    Returns:
-        A scalar, at least `SMALLEST`.
-    """
-    means = losses.mean(dim=1).nan_to_num(nan=torch.inf, posinf=torch.inf)
-    errors = (losses - losses[means.argmin()]).std(dim=1, correction=0) / math.sqrt(max(1, losses.shape[1] - 1))
-    errors = errors[errors.isfinite() & (errors > 0)]
-    return errors.median().clamp(min=SMALLEST) if len(errors) else losses.new_tensor(SMALLEST)
 
 
 def default_temperature(n_sources: int) -> float:

@@ -17,8 +17,8 @@ from smatter.files.fields import Digest, Name, first_mistake
 from smatter.files.reading import MappedFile, as_torch, parse_json
 from smatter.files.writing import write_tensors
 from smatter.library.library import Library
+from smatter.posterior.catalogue import Catalogue
 from smatter.records import TensorSpec
-from smatter.route.catalogue import Catalogue
 from smatter.route.store import TrainedRouter
 
 KEY = "smatter_catalogue"

@@ -13,11 +13,12 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from smatter.algebra.luck import difference_error
 from smatter.live.mixture import LiveMixture
 from smatter.live.objectives import Objective
 from smatter.records import Progress, part, silent
 from smatter.route.encode import Encoded, Routing, as_mixture, encode
-from smatter.route.evidence import difference_error, pooled_weights
+from smatter.route.evidence import pooled_weights
 from smatter.route.experts import used
 from smatter.route.store import Ask, TrainedRouter
 

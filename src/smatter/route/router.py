@@ -16,10 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize, softplus
 
+from smatter.algebra.layers import seeded_linear
+from smatter.algebra.luck import difference_error
 from smatter.algebra.simplex import straight_through_top, to_simplex
 from smatter.route.descriptor import N_MOMENTS
-from smatter.route.encode import ClassStatistics, Routing, Summary, linear
-from smatter.route.evidence import difference_error
+from smatter.route.encode import ClassStatistics, Routing, Summary
 from smatter.settings.training import RouterSettings
 
 LARGEST_MOMENT = 4.0
@@ -60,15 +61,17 @@ class Router(nn.Module):
         self.summary = Summary(prototypes.shape[1], settings.width, settings.pooling, generator)
         self.sharpness = nn.Parameter(torch.tensor(10.0).log())
         n_scores = {"global": 1, "tied": settings.n_heads, "per-module": n_modules}[settings.tying]
-        self.value = nn.Sequential(linear(N_MOMENTS, 16, generator), nn.GELU(), linear(16, n_scores, generator))
-        self.trust = nn.Sequential(linear(N_FACTS, 16, generator), nn.GELU(), linear(16, 2, generator))
+        self.value = nn.Sequential(
+            seeded_linear(N_MOMENTS, 16, generator), nn.GELU(), seeded_linear(16, n_scores, generator)
+        )
+        self.trust = nn.Sequential(seeded_linear(N_FACTS, 16, generator), nn.GELU(), seeded_linear(16, 2, generator))
         if settings.tying == "tied":
             first = torch.zeros(n_modules, n_scores)
             first[:, 0] = 1.0
             self.combine = nn.Parameter(first)
         if settings.n_experts:
-            hidden = linear(settings.width + N_SHAPE, 32, generator)
-            last = linear(32, settings.n_experts + 1, generator)
+            hidden = seeded_linear(settings.width + N_SHAPE, 32, generator)
+            last = seeded_linear(32, settings.n_experts + 1, generator)
             with torch.no_grad():
                 last.bias[-1] += NULL_FIRST
             self.choose = nn.Sequential(hidden, nn.GELU(), last)

@@ -28,13 +28,13 @@ from smatter.files.reading import MappedFile, as_torch, safe_path
 from smatter.files.writing import new_folder, write_file, write_tensors
 from smatter.library.banks import BANK, Bank, read_bank
 from smatter.live.mixture import LiveMixture
+from smatter.posterior.learnt import LearntPosterior, read_posterior, write_posterior
 from smatter.records import Progress, TensorSpec, printable, silent
 from smatter.route.certificates import Certificate
 from smatter.route.descriptor import N_MOMENTS, describe_sources
 from smatter.route.encode import ClassStatistics, Encoded, Routing
 from smatter.route.evidence import default_temperature, pooled_weights
 from smatter.route.experts import used, with_null
-from smatter.route.learnt import LearntPosterior, read_posterior, write_posterior
 from smatter.route.place import (
     POSTERIOR,
     TABLE,

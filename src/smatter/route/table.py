@@ -24,11 +24,11 @@ from smatter.live.episodes import prepared_support
 from smatter.live.mixture import LiveMixture
 from smatter.live.objectives import LeaveOneOut
 from smatter.live.task import Task
-from smatter.route.catalogue import Catalogue
+from smatter.posterior.catalogue import Catalogue
+from smatter.posterior.task_table import TaskTable, read_task_table, write_task_table
 from smatter.route.encode import as_mixture
 from smatter.route.opening import Routed, route_task
 from smatter.route.store import TrainedRouter
-from smatter.route.task_table import TaskTable, read_task_table, write_task_table
 from smatter.tasks.episode import Episode
 from smatter.tasks.lists import TaskList
 

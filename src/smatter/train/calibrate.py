@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from smatter.errors import InvalidSettings
+from smatter.posterior.decide import Deployed, decide, deployable
+from smatter.posterior.learnt import LearntPosterior, RuleCalibration
+from smatter.posterior.task_table import TaskTable
+from smatter.posterior.uncertainty import SCORES, Facts
 from smatter.route.certificates import LEAST_TASKS
-from smatter.route.decide import Deployed, decide, deployable
-from smatter.route.learnt import LearntPosterior, RuleCalibration
 from smatter.route.table import row_names
-from smatter.route.task_table import TaskTable
-from smatter.route.uncertainty import SCORES, Facts
 from smatter.settings.decisions import Rule
 
 

@@ -20,12 +20,12 @@ from smatter.algebra.simplex import straight_through_top
 from smatter.algebra.tail import TailWindow, tail_risk
 from smatter.backbones.heads import prototype_temperature
 from smatter.errors import InvalidSettings
+from smatter.posterior.amortised import Amortised, PosteriorSettings, facts_of
+from smatter.posterior.categorical import Categorical
+from smatter.posterior.concrete import Concrete, annealed_temperature
+from smatter.posterior.families import Density, divergence, row_families
+from smatter.posterior.task_table import TaskTable
 from smatter.records import Progress, silent
-from smatter.route.amortised import Amortised, PosteriorSettings, facts_of
-from smatter.route.families import Density, divergence, row_families
-from smatter.route.posteriors.categorical import Categorical
-from smatter.route.posteriors.concrete import Concrete, annealed_temperature
-from smatter.route.task_table import TaskTable
 from smatter.settings.posteriors import PosteriorTraining
 
 HOTTEST, COLDEST = 1.0, 0.3

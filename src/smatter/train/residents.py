@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from smatter.library.library import Library
+from smatter.posterior.catalogue import BestMember, choose_members, usual_catalogue
+from smatter.posterior.task_table import TaskTable
 from smatter.records import Progress, silent
-from smatter.route.catalogue import BestMember, choose_members, usual_catalogue
 from smatter.route.kept import KeptCatalogue
 from smatter.route.store import TrainedRouter
 from smatter.route.table import WITH_EXPERTS, row_names
-from smatter.route.task_table import TaskTable
 from smatter.tasks.shifts.catalogue import Shift
 from smatter.tasks.suite import Suite
 from smatter.train.curriculum import make_curriculum

@@ -18,14 +18,14 @@ from torch import Tensor
 
 from smatter.algebra.tail import tail_risk
 from smatter.library.library import Library
+from smatter.posterior.amortised import PosteriorSettings
+from smatter.posterior.catalogue import Catalogue, usual_catalogue
+from smatter.posterior.categorical import Categorical
+from smatter.posterior.learnt import LearntPosterior
+from smatter.posterior.prior import cost_prior, fit_beta, uniform_prior
+from smatter.posterior.task_table import TaskTable
 from smatter.records import Progress, silent
-from smatter.route.amortised import PosteriorSettings
-from smatter.route.catalogue import Catalogue, usual_catalogue
-from smatter.route.learnt import LearntPosterior
-from smatter.route.posteriors.categorical import Categorical
-from smatter.route.prior import cost_prior, fit_beta, uniform_prior
 from smatter.route.store import TrainedRouter
-from smatter.route.task_table import TaskTable
 from smatter.settings import check_at_least
 from smatter.settings.posteriors import PosteriorTraining, Prior
 from smatter.tasks.shifts.catalogue import Shift

@@ -14,11 +14,11 @@ import numpy as np
 from smatter.errors import InvalidSettings
 from smatter.library.library import Library, open_library
 from smatter.live.mixture import LiveMixture
+from smatter.posterior.catalogue import Catalogue
+from smatter.posterior.task_table import TaskTable
 from smatter.records import Progress, silent
-from smatter.route.catalogue import Catalogue
 from smatter.route.store import TrainedRouter
 from smatter.route.table import Tables
-from smatter.route.task_table import TaskTable
 from smatter.tasks.lists import TaskList
 from smatter.train.curriculum import Curriculum
 from smatter.train.lessons import begin_worker, signals_wait

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from smatter.errors import InvalidSupport
-from smatter.route.posteriors.categorical import Categorical
+from smatter.posterior.categorical import Categorical
 
 
 def resampled_counts(classes: Tensor, n: int, generator: torch.Generator) -> Tensor:

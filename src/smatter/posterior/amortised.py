@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from smatter.route.encode import linear
-from smatter.route.evidence import difference_error
-from smatter.route.families import Density, UpperLevel, chosen_rows, density_of, row_families
-from smatter.route.posteriors.categorical import Categorical
-from smatter.route.task_table import TaskTable
+from smatter.algebra.layers import seeded_linear
+from smatter.algebra.luck import difference_error
+from smatter.posterior.categorical import Categorical
+from smatter.posterior.families import Density, UpperLevel, chosen_rows, density_of, row_families
+from smatter.posterior.task_table import TaskTable
 from smatter.settings import check_choices
 from smatter.settings.posteriors import Family
 
@@ -111,10 +111,10 @@ class Amortised(nn.Module):
 
 def _scorer(n_facts: int, width: int, n_scores: int, generator: torch.Generator) -> nn.Sequential:
     """Scores of facts, zero at first: every routing has the prior's probability."""
-    last = linear(width, n_scores, generator)
+    last = seeded_linear(width, n_scores, generator)
     nn.init.zeros_(last.weight)
     nn.init.zeros_(last.bias)
-    return nn.Sequential(linear(n_facts, width, generator), nn.GELU(), last)
+    return nn.Sequential(seeded_linear(n_facts, width, generator), nn.GELU(), last)
 
 
 def facts_of(table: TaskTable, queries: bool = False) -> Tensor:

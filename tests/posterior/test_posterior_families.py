@@ -5,13 +5,13 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from smatter.route.posteriors import Posterior
-from smatter.route.posteriors.categorical import Categorical
-from smatter.route.posteriors.concrete import Concrete
-from smatter.route.posteriors.dirichlet import Dirichlet
-from smatter.route.posteriors.logistic_normal import LogisticNormal
-from smatter.route.posteriors.product import Product
-from smatter.route.posteriors.two_level import TwoLevel
+from smatter.posterior import Posterior
+from smatter.posterior.categorical import Categorical
+from smatter.posterior.concrete import Concrete
+from smatter.posterior.dirichlet import Dirichlet
+from smatter.posterior.logistic_normal import LogisticNormal
+from smatter.posterior.product import Product
+from smatter.posterior.two_level import TwoLevel
 
 torch.set_num_threads(1)
 torch.manual_seed(0)

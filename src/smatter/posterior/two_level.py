@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from smatter.errors import InvalidSettings
-from smatter.route.posteriors.categorical import Categorical
+from smatter.posterior.categorical import Categorical
 
 
 class LevelDivergence(NamedTuple):

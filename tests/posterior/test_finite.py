@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from torch import distributions
 
 from smatter.errors import InvalidSettings, InvalidSupport
-from smatter.route.posteriors.bootstrap import bootstrap_votes, resampled_counts
-from smatter.route.posteriors.categorical import Categorical, score_function_loss
-from smatter.route.posteriors.tempered import tempered_evidence
-from smatter.route.posteriors.two_level import TwoLevel
+from smatter.posterior.bootstrap import bootstrap_votes, resampled_counts
+from smatter.posterior.categorical import Categorical, score_function_loss
+from smatter.posterior.tempered import tempered_evidence
+from smatter.posterior.two_level import TwoLevel
 
 torch.set_num_threads(1)
 POINTS = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5], [0.8, 0.2]], dtype=torch.float64)

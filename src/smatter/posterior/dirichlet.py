@@ -7,8 +7,8 @@ from torch import Tensor, distributions
 from torch.distributions import kl_divergence
 from torch.nn.functional import one_hot, relu
 
-from smatter.route.posteriors.categorical import Categorical, nearest_shares
-from smatter.route.posteriors.continuous import N_DRAWS
+from smatter.posterior.categorical import Categorical, nearest_shares
+from smatter.posterior.continuous import N_DRAWS
 
 
 class Dirichlet:

@@ -9,7 +9,7 @@ from typing import Protocol, Self
 import torch
 from torch import Tensor
 
-from smatter.route.posteriors.categorical import Categorical
+from smatter.posterior.categorical import Categorical
 
 
 class Posterior(Protocol):

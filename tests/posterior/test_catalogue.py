@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from smatter.algebra.tail import tail_risk
 from smatter.errors import BudgetInfeasible, InvalidSettings, InvalidWeights
-from smatter.route.catalogue import AverageMember, BestMember, Catalogue, choose_members
+from smatter.posterior.catalogue import AverageMember, BestMember, Catalogue, choose_members
 
 N_TASKS, N_ROUTINGS, N_QUERIES = 8, 6, 5
 seeds = st.integers(0, 1000)

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from smatter.errors import InvalidSettings
-from smatter.route.posteriors import Posterior
-from smatter.route.posteriors.categorical import Categorical
-from smatter.route.task_table import N_OWN, TaskTable
+from smatter.posterior import Posterior
+from smatter.posterior.categorical import Categorical
+from smatter.posterior.task_table import N_OWN, TaskTable
 from smatter.settings.decisions import Rule
 
 

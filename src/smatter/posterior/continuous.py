@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
-from smatter.route.posteriors.categorical import Categorical, nearest_shares
+from smatter.posterior.categorical import Categorical, nearest_shares
 
 N_DRAWS = 1024
 """Points of a Sobol sequence in an integral, or samples in a discretised posterior: the same for every task and call,

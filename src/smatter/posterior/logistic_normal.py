@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import LowRankMultivariateNormal, kl_divergence
 from torch.nn.functional import pad
 
-from smatter.route.posteriors.continuous import Continuous
+from smatter.posterior.continuous import Continuous
 
 
 class LogisticNormal(Continuous):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smatter.errors import InvalidSettings
-from smatter.route.search import (
+from smatter.posterior.search import (
     beam_search,
     brute_force,
     increasing_returns,

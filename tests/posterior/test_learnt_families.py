@@ -8,11 +8,11 @@ import torch
 from torch.distributions import kl_divergence
 
 from smatter.errors import InvalidSettings
-from smatter.route.amortised import Amortised, PosteriorSettings
-from smatter.route.families import UpperLevel, chosen_rows, density_of, divergence, row_families
-from smatter.route.posteriors.categorical import Categorical
-from smatter.route.posteriors.dirichlet import Dirichlet
-from smatter.route.task_table import TaskTable
+from smatter.posterior.amortised import Amortised, PosteriorSettings
+from smatter.posterior.categorical import Categorical
+from smatter.posterior.dirichlet import Dirichlet
+from smatter.posterior.families import UpperLevel, chosen_rows, density_of, divergence, row_families
+from smatter.posterior.task_table import TaskTable
 from smatter.settings.posteriors import Family
 
 FAMILIES = get_args(Family)

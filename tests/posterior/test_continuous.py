@@ -7,9 +7,9 @@ from simplex_integrals import expectation, integrate
 from torch import distributions
 
 from smatter.errors import InvalidSettings
-from smatter.route.posteriors.concrete import Concrete, annealed_temperature
-from smatter.route.posteriors.dirichlet import Dirichlet
-from smatter.route.posteriors.logistic_normal import LogisticNormal, logit_gaussian, ungauged_kl
+from smatter.posterior.concrete import Concrete, annealed_temperature
+from smatter.posterior.dirichlet import Dirichlet
+from smatter.posterior.logistic_normal import LogisticNormal, logit_gaussian, ungauged_kl
 
 torch.set_num_threads(1)
 

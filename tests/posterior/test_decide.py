@@ -6,9 +6,9 @@ import torch
 from scipy.optimize import linprog
 
 from smatter.errors import InvalidSettings
-from smatter.route.decide import Deployed, decide, robust_weights
-from smatter.route.posteriors.categorical import Categorical
-from smatter.route.posteriors.dirichlet import Dirichlet
+from smatter.posterior.categorical import Categorical
+from smatter.posterior.decide import Deployed, decide, robust_weights
+from smatter.posterior.dirichlet import Dirichlet
 from smatter.settings.decisions import Rule
 
 POINTS = torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0], [0.5, 0.5, 1.0], [0.2, 0.8, 1.0]], dtype=torch.float64)

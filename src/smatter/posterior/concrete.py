@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot, softplus
 
 from smatter.errors import InvalidSettings
-from smatter.route.posteriors.continuous import Continuous
+from smatter.posterior.continuous import Continuous
 from smatter.settings import check_positive
 
 STEP = 0.25

@@ -13,9 +13,9 @@ from small_routers import make_router
 
 from smatter.errors import InvalidRouter, InvalidSettings
 from smatter.library.library import Library
-from smatter.route.amortised import Amortised, PosteriorSettings
-from smatter.route.catalogue import usual_catalogue
-from smatter.route.learnt import KEY, LearntPosterior, RuleCalibration, read_posterior, write_posterior
+from smatter.posterior.amortised import Amortised, PosteriorSettings
+from smatter.posterior.catalogue import usual_catalogue
+from smatter.posterior.learnt import KEY, LearntPosterior, RuleCalibration, read_posterior, write_posterior
 from smatter.route.place import POSTERIOR, is_router
 from smatter.route.store import read_router, write_router
 from smatter.route.table import row_names

@@ -20,9 +20,9 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from smatter.errors import InvalidSettings
-from smatter.route.posteriors.categorical import Categorical
-from smatter.route.posteriors.dirichlet import Dirichlet
-from smatter.route.posteriors.logistic_normal import LogisticNormal, logit_gaussian
+from smatter.posterior.categorical import Categorical
+from smatter.posterior.dirichlet import Dirichlet
+from smatter.posterior.logistic_normal import LogisticNormal, logit_gaussian
 from smatter.settings.posteriors import Family
 
 Density = Categorical | LogisticNormal | Dirichlet

@@ -14,12 +14,12 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from smatter.algebra.luck import difference_error
 from smatter.backbones.heads import prototype_temperature
 from smatter.errors import InvalidSettings
-from smatter.route.evidence import difference_error
-from smatter.route.posteriors.bootstrap import bootstrap_votes, resampled_counts
-from smatter.route.posteriors.categorical import Categorical
-from smatter.route.task_table import TaskTable
+from smatter.posterior.bootstrap import bootstrap_votes, resampled_counts
+from smatter.posterior.categorical import Categorical
+from smatter.posterior.task_table import TaskTable
 
 N_VOICES = 4
 """Routings that are compared on queries: the likeliest."""

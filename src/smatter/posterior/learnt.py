@@ -16,18 +16,18 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
+from smatter.algebra.luck import difference_error
 from smatter.compose.records import Number, Words
 from smatter.errors import InvalidRouter, InvalidSettings
 from smatter.files.fields import Digest, Name, first_mistake
 from smatter.files.reading import MappedFile, as_torch, parse_json
 from smatter.files.writing import write_tensors
+from smatter.posterior.amortised import Amortised, PosteriorSettings
+from smatter.posterior.catalogue import Catalogue
+from smatter.posterior.categorical import Categorical
+from smatter.posterior.task_table import TaskTable
+from smatter.posterior.tempered import tempered_evidence
 from smatter.records import TensorSpec
-from smatter.route.amortised import Amortised, PosteriorSettings
-from smatter.route.catalogue import Catalogue
-from smatter.route.evidence import difference_error
-from smatter.route.posteriors.categorical import Categorical
-from smatter.route.posteriors.tempered import tempered_evidence
-from smatter.route.task_table import TaskTable
 
 KEY = "smatter_posterior"
 MAX_CALIBRATED = 100_000

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from smatter.algebra.tail import tail_risk
 from smatter.errors import BudgetInfeasible, InvalidSettings, InvalidWeights
-from smatter.route.search import Allowed, Found, SetLoss, beam_search, swap_search
+from smatter.posterior.search import Allowed, Found, SetLoss, beam_search, swap_search
 from smatter.settings import check_limits
 
 Builder = Literal["greedy", "beam", "medoids"]

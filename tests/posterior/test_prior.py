@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 from smatter.errors import BudgetInfeasible, InvalidSettings, InvalidWeights
-from smatter.route.prior import averaged_cost_prior, cost_prior, fit_beta, mixture_prior, uniform_prior
+from smatter.posterior.prior import averaged_cost_prior, cost_prior, fit_beta, mixture_prior, uniform_prior
 
 COSTS = torch.tensor([1.0, 1.0, 2.0, 4.0, 7.0], dtype=torch.float64)
 costs = st.lists(st.floats(0.1, 100), min_size=2, max_size=8).map(lambda values: torch.tensor(values).double())

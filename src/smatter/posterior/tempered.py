@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from smatter.errors import InvalidSupport
-from smatter.route.posteriors.categorical import Categorical
+from smatter.posterior.categorical import Categorical
 from smatter.settings import check_positive
 
 

@@ -10,9 +10,9 @@ from scipy.stats import entropy as scipy_entropy
 
 from smatter.backbones.heads import prototype_temperature
 from smatter.errors import InvalidSettings
-from smatter.route.posteriors.categorical import Categorical
-from smatter.route.task_table import TaskTable
-from smatter.route.uncertainty import QUERIES, SCORES, SUPPORT, Facts, check_score
+from smatter.posterior.categorical import Categorical
+from smatter.posterior.task_table import TaskTable
+from smatter.posterior.uncertainty import QUERIES, SCORES, SUPPORT, Facts, check_score
 
 N_ROUTINGS, N_CLASSES, N_SHOT, N_QUERIES = 6, 3, 4, 11
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from smatter.route.posteriors import Posterior
-from smatter.route.posteriors.categorical import Categorical, nearest_shares
-from smatter.route.posteriors.continuous import N_DRAWS
+from smatter.posterior import Posterior
+from smatter.posterior.categorical import Categorical, nearest_shares
+from smatter.posterior.continuous import N_DRAWS
 
 
 class Product:
