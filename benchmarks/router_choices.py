@@ -3,8 +3,9 @@
     python benchmarks/router_choices.py [--tasks N] [--steps N] [--quick]
 
 The rules are those of docs/protocol.md. Every candidate is judged with and without evidence. The one with another seed
-is no candidate: it shows by how much two trainings of the same differ. Routers are kept in .build/choices; a run that
-was stopped goes on.
+is no candidate: it shows by how much two trainings of the same differ. Nor are the two plain averages, which need no
+router: of the sources' weights, and of their predictions at a pass for each source. Routers are kept in .build/choices;
+a run that was stopped goes on.
 """
 
 import argparse
@@ -13,9 +14,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
+from beyond_scores import Look
 from common import ROOT, SCRATCH, Rows, machine, show, write_result
 from signs_tasks import KINDS, PACKAGES, Scores, by_draw, live, shared_out, tasks, train_on_signs, trained, weighed
 
+from smatter.compose.mixture import Mixture
 from smatter.live.episodes import episode_queries, prepared_support
 from smatter.live.task import Task
 from smatter.route.encode import encode
@@ -36,6 +39,7 @@ ROUTERS = {
 }
 IMITATIONS = {"distilled from the solver": Imitation(weights=0.5)}
 ANOTHER_SEED = "another seed"
+AVERAGES = ("average of weights", "average of predictions")
 FORMS = (1, 2, 5, "noise")
 """The last two are the same tasks, with other labels."""
 
@@ -71,6 +75,10 @@ def score(folder: Path, names: tuple[str, ...], tasks_name: str, index: int) -> 
             weights = weighed(network, trained(place(folder, name)), told, with_evidence)
             scores[label] = 100 * queries.accuracy(network.read(queries))
             scores[f"entropy {label}"] = float(torch.special.entr(weights).sum(dim=1).mean())
+    alike, look = dict.fromkeys(network.library.names, 1 / len(network.library.names)), Look(network, episode)
+    of_weights = look.voices(network.library.recipe(Mixture.of(alike)))
+    for label, voices in zip(AVERAGES, (of_weights, look.plain(alike)), strict=True):
+        scores[label] = look.right(voices.logits)
     return scores
 
 
@@ -95,19 +103,20 @@ def main() -> None:
         found.setdefault(name.removeprefix("validation-"), []).append(scores)
     rows: Rows = []
     figures: dict[str, float] = {"tasks_per_list": n_tasks, "steps": n_steps}
-    for name in names:
-        for suffix in ("", ", with evidence"):
-            label = name + suffix
-            ours = by_draw(found, lists, label)
-            against = paired_difference(ours, by_draw(found, lists, PLAIN + suffix))
-            row = {"candidate": name, "evidence": bool(suffix), "training_s": seconds[name]}
-            for kind in (*KINDS, "noise"):
-                some = [each for each in lists if kind in each]
-                row[kind] = mean_interval(by_draw(found, some, label)).mean
+    told = [(name, suffix) for name in names for suffix in ("", ", with evidence")]
+    for name, suffix in told + [(name, "") for name in AVERAGES]:
+        label = name + suffix
+        ours = by_draw(found, lists, label)
+        against = paired_difference(ours, by_draw(found, lists, PLAIN + suffix))
+        row: dict[str, object] = {"candidate": name, "evidence": bool(suffix)}
+        for kind in (*KINDS, "noise"):
+            row[kind] = mean_interval(by_draw(found, [each for each in lists if kind in each], label)).mean
+        figures[label] = mean_interval(ours).mean
+        row |= {"all": figures[label], "minus_plain": against.mean, "half": against.half}
+        if name in seconds:
             entropy = mean_interval(by_draw(found, lists, f"entropy {label}")).mean
-            figures[label] = mean_interval(ours).mean
-            row |= {"all": figures[label], "entropy": entropy, "minus_plain": against.mean, "half": against.half}
-            rows.append(row)
+            row |= {"training_s": seconds[name], "entropy": entropy}
+        rows.append(row)
     show("candidates", rows)
     tables = {"candidates": rows, "settings": {name: asdict(each) for name, each in candidates(n_steps).items()}}
     write_result(NAME, figures, tables, machine(PACKAGES, 1), time.perf_counter() - begin, options.quick)

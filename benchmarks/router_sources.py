@@ -4,8 +4,9 @@
 
 *Removed*: each specialist is taken away, from the router and from the solver. *Irrelevant*: sixteen random
 perturbations of the base are added. *Study*: sixteen sources, among them twins of two specialists and one of noise
-(`make sources-study`). *Private*: weights released under differential privacy. Tasks come from the frozen test lists;
-nothing is chosen here. Last the time of routing beyond encoding, against the numbers of sources and modules.
+(`make sources-study`). *Private*: weights released under differential privacy. Beside all of them stands the plain
+average of all sources' predictions, which needs no router but a pass for each source. Tasks come from the frozen test
+lists; nothing is chosen here. Last the time of routing beyond encoding, against the numbers of sources and modules.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from beyond_scores import Look
 from common import ROOT, SCRATCH, Rows, interleave, machine, show, write_result
 from signs_tasks import KINDS, LIBRARY, PACKAGES, Scores, fitted, live, shared_out, tasks, trained
 
@@ -94,6 +96,11 @@ class Scorer:
         network.compose(gather_evidence(network, self.on(network).objective).mixture)
         return self.accuracy(network)
 
+    def predicted(self, network: LiveMixture) -> float:
+        """By the plain average of all sources' predictions."""
+        look, names = Look(network, self.episode), network.library.names
+        return look.right(look.plain(dict.fromkeys(names, 1 / len(names))).logits)
+
     def accuracy(self, network: LiveMixture) -> float:
         """As the network is now."""
         queries = episode_queries(network, self.episode)
@@ -107,6 +114,7 @@ def score_removed(folder: Path, name: str, index: int) -> Scores:
     for source in ("", *(each for each in everyone.names if each != everyone.manifest.base)):
         network = live(without=source)
         scores |= {f"router {source}": task.routed(network, TOLD)[0], f"solver {source}": task.solved(network)}
+        scores[f"predictions {source}"] = task.predicted(network)
     return scores
 
 
@@ -118,6 +126,7 @@ def score_added(folder: Path, study: Path, irrelevant: Path, name: str, index: i
         if library.exists():
             network = live(library)
             scores[f"{case} evidence rule"] = task.by_evidence(network)
+            scores[f"{case} predictions"] = task.predicted(network)
             for label, settings in (("told", TOLD), ("untold", UNTOLD)):
                 scores[f"{case} {label}"], weights = task.routed(network, settings)
                 if case == "study":
@@ -133,7 +142,7 @@ def score_private(folder: Path, name: str, index: int) -> Scores:
     scores = {"not private": task.accuracy(network)}
     average = dict.fromkeys(network.library.names, 1 / len(network.library.names))
     network.compose(Mixture.of(average))
-    scores["plain average"] = task.accuracy(network)
+    scores |= {"plain average": task.accuracy(network), "predictions": task.predicted(network)}
     for epsilon in (*EPSILONS, NO_NOISE):
         scores[f"epsilon {epsilon:g}"] = task.released(network, epsilon)
     return scores
@@ -198,11 +207,13 @@ def main() -> None:
     for source in (name for name in live().library.names if name != live().library.manifest.base):
         compared(rows, removed, f"router without {source}", f"router {source}", "router ")
         compared(rows, removed, f"solver without {source}", f"solver {source}", "solver ")
+        compared(rows, removed, f"predictions without {source}", f"predictions {source}", f"router {source}")
         for each in removed:
             each["lost"] = each["router "] - each[f"router {source}"]
             each["lost by the solver"] = each["solver "] - each[f"solver {source}"]
         label = f"the router's loss without {source}"
         more.append(compared(rows, removed, label, "lost", "lost by the solver"))
+    compared(rows, removed, "predictions of all six", "predictions ", "router ")
     figures["removed_loses_more_than_solver_mean"] = sum(more) / len(more)
     figures["removed_loses_more_than_solver_most"] = max(more)
     added = scores("added", partial(score_added, options.router, options.study, irrelevant), 2)
@@ -211,6 +222,12 @@ def main() -> None:
             rows, added, f"sixteen irrelevant, {label}", f"irrelevant {label}", f"six {label}"
         )
     compared(rows, added, "sixteen irrelevant, evidence rule", "irrelevant evidence rule", "six evidence rule")
+    for case, what in {"six": "all six", "irrelevant": "sixteen irrelevant", "study": "sixteen of the study"}.items():
+        if f"{case} predictions" in added[0]:
+            peer = f"{case} told"
+            figures[f"{case}_predictions_minus_router"] = compared(
+                rows, added, f"{what}, predictions", f"{case} predictions", peer
+            )
     if options.study.exists():
         for label in ("told", "untold"):
             compared(rows, added, f"sixteen of the study, {label}", f"study {label}", f"six {label}")
@@ -224,7 +241,7 @@ def main() -> None:
                 figures[f"{source}_and_twin_weight_{label}"] = sum(both) / len(both)
                 figures[f"{source}_share_of_both_{label}"] = sum(one for one, _ in pair) / sum(both)
     private = scores("private", partial(score_private, options.router), 5)
-    for case in ("plain average", *(f"epsilon {epsilon:g}" for epsilon in (*EPSILONS, NO_NOISE))):
+    for case in ("plain average", "predictions", *(f"epsilon {epsilon:g}" for epsilon in (*EPSILONS, NO_NOISE))):
         figures[f"private_{case.replace(' ', '_')}"] = compared(rows, private, case, case, "not private")
     timed = timed_rows(trained(options.router), 3 if options.quick else 300)
     figures |= {f"routing_ms_{row['sources']}_sources": row["ms"] for row in timed if row["rows_of_weights"] == 1}
