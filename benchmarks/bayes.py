@@ -22,6 +22,8 @@ from pathlib import Path
 import before
 import numpy as np
 import torch
+from bayes_compared import Compared, Found, draw_of, errors_of, group_rows, put
+from bayes_curves import coverage_rows, hindsight_rows, picture, sure_rows
 from bayes_rules import (
     Case,
     Outcome,
@@ -57,7 +59,7 @@ from bayes_uncertainty import (
     scores_of,
 )
 from common import ROOT, SCRATCH, Rows, machine, show, write_result
-from signs_tasks import PACKAGES, Scores, shared_out
+from signs_tasks import PACKAGES, shared_out
 
 from smatter.posterior.amortised import Amortised, PosteriorSettings
 from smatter.posterior.catalogue import BestMember, choose_members
@@ -65,7 +67,7 @@ from smatter.posterior.prior import uniform_prior
 from smatter.route.table import BARE, POINT, row_names
 from smatter.scores.coverage import selective_risk_at
 from smatter.scores.intervals import Interval, bootstrap_interval
-from smatter.scores.tail import cvar_of, cvar_reduction, quantile_of, worst_group_mean
+from smatter.scores.tail import cvar_of
 from smatter.train.posterior import PosteriorTraining, train_posterior
 
 NAME = "bayes"
@@ -87,9 +89,6 @@ UNTRAINED = ("evidence 1", "evidence 3", "bootstrap")
 CHOSEN_ON = 6
 """Validation tasks of a list, at most, on which rules are chosen; those after them may be judged."""
 
-HARM = 5.0
-"""Points below the base that count as harm."""
-
 ONE_PASS: dict[str, Rule] = {
     "point": one_row(POINT), "point without experts": one_row(BARE), "base": one_row("base"),
     "equal weights": one_row("all alike"), "equal weights, every expert": one_row("all alike, every expert"),
@@ -107,15 +106,6 @@ SEVERAL: dict[str, Rule] = {
     **{f"half 4, {name}": half(name, 4) for name in UNTRAINED},
 }  # fmt: skip
 RULES = ONE_PASS | SEVERAL
-Found = Mapping[str, Sequence[Outcome]]
-
-
-def draw_of(name: str, index: int) -> str:
-    """Tasks of one draw differ in their shifts alone."""
-    _, *words = name.split("-")
-    kind = next((word for word in reversed(words) if word in ("id", "ood", "mixed")), "ood")
-    shots = next((word for word in words if word in ("1", "2") and words[0] in ("id", "ood", "mixed")), "5")
-    return f"{kind} {shots} {index}"
 
 
 def cases_of(
@@ -151,88 +141,6 @@ def outcomes_of(cases: Sequence[Case]) -> dict[str, list[Outcome]]:
     return {label: [judge(case, rule(case)) for case in cases] for label, rule in RULES.items()}
 
 
-def errors_of(found: Found, rule: str) -> np.ndarray:
-    return np.array([each.error for each in found[rule]])
-
-
-def losses_of(found: Found, rule: str) -> np.ndarray:
-    return np.array([each.loss for each in found[rule]])
-
-
-class Compared:
-    """Rules on the same tasks, over seeds, against references.
-
-    Args:
-        found: outcomes of each seed.
-        then: what was there before, task by task.
-        jobs: the tasks.
-    """
-
-    def __init__(self, found: Sequence[Found], then: Sequence[Scores], jobs: Sequence[tuple[str, int]]) -> None:
-        self.found, self.jobs, self.draws = found, jobs, [draw_of(*job) for job in jobs]
-        self.references = {key: np.array([each[key] for each in then]) for key in then[0]}
-
-    def mean(self, rule: str, what: str = "error") -> np.ndarray:
-        """Of a rule over seeds, or of a reference, which has none; (n_tasks,)."""
-        if rule in REFERENCES:
-            return self.references[f"{rule} {what}"]
-        values = [(errors_of if what == "error" else losses_of)(each, rule) for each in self.found]
-        return np.mean([each[: len(self.jobs)] for each in values], axis=0)
-
-    def gain(self, rule: str, peer: str, what: str = "error") -> Interval:
-        """By how much a rule is better."""
-        difference = self.mean(peer, what) - self.mean(rule, what)
-        return self.interval(lambda rows: float(difference[rows].mean()))
-
-    def interval(self, statistic: object) -> Interval:
-        """Over draws."""
-        generator = np.random.default_rng(3)
-        return bootstrap_interval(statistic, self.draws, generator=generator, n_resamples=1000)  # type: ignore[arg-type]
-
-    def tail(self, rule: str, peer: str, what: str, share: float = 0.1) -> Interval:
-        """By which share the tail of a rule is lower."""
-        ours, theirs = self.mean(rule, what), self.mean(peer, what)
-        generator = np.random.default_rng(4)
-        return cvar_reduction(ours, theirs, share, self.draws, generator=generator, n_resamples=1000)
-
-    def row(self, rule: str) -> dict[str, object]:
-        """All of a rule."""
-        errors, losses = self.mean(rule), self.mean(rule, "loss")
-        row: dict[str, object] = {"rule": rule}
-        if rule not in REFERENCES:
-            row["networks"] = float(np.mean([each.networks for found in self.found for each in found[rule]]))
-        row |= {"error": errors.mean(), "loss": losses.mean()}
-        for peer in ("today", "point", "members 4"):
-            gain = self.gain(rule, peer)
-            row |= {f"over {peer}": gain.mean, f"over {peer}, low": gain.low, f"over {peer}, high": gain.high}
-        for share in (0.05, 0.1, 0.2):
-            row |= {f"CVaR {share} of error": cvar_of(errors, share), f"CVaR {share} of loss": cvar_of(losses, share)}
-        row |= {f"quantile {level}": quantile_of(errors, level) for level in (0.9, 0.95)}
-        groups = [name.partition("-")[2] for name, _ in self.jobs]
-        row["worst list"] = worst_group_mean(errors, groups).mean
-        row["harm"] = self.harm(rule)
-        return row
-
-    def harm(self, rule: str) -> float:
-        """Share of the tasks on which a rule is clearly worse than the base."""
-        return float((self.mean(rule) > self.mean("plain base") + HARM).mean())
-
-
-def group_rows(compared: Compared, rules: Sequence[str]) -> Rows:
-    """Mean error of some rules on each kind of list."""
-    rows: Rows = []
-    kinds = [name.partition("-")[2] for name, _ in compared.jobs]
-    groups = {"clean": ["id", "ood", "mixed"], "renderings": ["outside"], "corrupt": ["corrupt"]}
-    chosen = {what: [kind.split("-")[0] in heads for kind in kinds] for what, heads in groups.items()}
-    chosen |= {f"{n} shots": [kind.endswith(f"-{n}") and "corrupt" not in kind for kind in kinds] for n in (1, 2, 5)}
-    chosen |= {kind: [each == kind for each in kinds] for kind in dict.fromkeys(kinds)}
-    for what, mask in chosen.items():
-        some = np.array(mask)
-        row: dict[str, object] = {"lists": what, "tasks": int(some.sum())}
-        rows.append(row | {rule: float(compared.mean(rule)[some].mean()) for rule in rules})
-    return rows
-
-
 def hindsight_figures(cases: Sequence[Case], found: Found, draws: Sequence[str]) -> tuple[dict[str, float], Interval]:
     """What knowing the labels would give at one routing; and the gain of it, cross-fitted."""
     regrets = [regret_of(case) for case in cases]
@@ -265,11 +173,6 @@ def study_of(
         base_loss=np.array([each.loss for each in base]),
         margin=np.array([float(each.sure.mean()) for each in base]),
     )
-
-
-def put(figures: dict[str, float], name: str, interval: Interval) -> None:
-    """A figure with its interval."""
-    figures |= {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high}
 
 
 def uncertainty(figures: dict[str, float], train: Study, study: Study, several: str) -> dict[str, Rows]:
@@ -448,10 +351,15 @@ def main() -> None:
     choices += [{"for": f"validation, {rule}", "error": float(errors_of(chosen_on, rule).mean())} for rule in RULES]
     result = {
         "rules": rows, "groups": groups, "resident": resident, "choices": choices,
-        "swept": sweep_rows(taught, judged), **tables_found,
+        "swept": sweep_rows(taught, judged), "hindsight": hindsight_rows(cases), **tables_found,
+        "coverage": coverage_rows(study, {"learnt, with queries": LEARNT, "learnt, examples alone": LEARNT_SUPPORT,
+                                          "the examples' loss": "loss", "doubt about queries": "doubt"}),
+        "reliability": sure_rows(outcomes[0], ("point", "members 4", ours)),
     }  # fmt: skip
     for title in ("groups", "resident", "swept", "scores", "fallbacks"):
         show(title, result[title])
+    if options.stage == "test" and not options.quick:
+        picture(ROOT / "docs" / "images" / f"{NAME}.svg", result, ours)
     name = NAME if options.stage == "test" else f"{NAME}_validation"
     write_result(name, figures, result, machine(PACKAGES, 1), time.perf_counter() - begin, options.quick)
 

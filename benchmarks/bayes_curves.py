@@ -1,0 +1,113 @@
+"""Curves of `bayes.py`, as rows and as a picture: passes, what hindsight is worth, who abstains, and confidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from bayes_rules import Case, Outcome
+from bayes_uncertainty import Study, query_losses
+from common import Rows
+from theory_plots import Panel, draw, of_rows
+
+from smatter.scores.coverage import risk_coverage
+from smatter.scores.hindsight import hindsight_of
+from smatter.scores.reliability import calibration_error, reliability_rows
+
+SIZES = (1, 2, 4, 8, 16)
+SHARES = tuple(share / 20 for share in range(1, 21))
+
+
+def hindsight_rows(cases: Sequence[Case]) -> Rows:
+    """What the best of a few random routings and the point gains by the queries' labels: naive, and cross-fitted."""
+    found: dict[int, list[tuple[float, float]]] = {size: [] for size in SIZES}
+    for case in cases:
+        generator = np.random.default_rng([9, case.number])
+        known = case.table.truth >= 0
+        wrong = (case.table.scores[:, known].argmax(dim=-1) != case.table.truth[known]).double().numpy()
+        losses, order = query_losses(case), 1 + generator.permutation(len(case.names) - 1)
+        for size in SIZES:
+            rows = [0, *order[:size]]
+            best = hindsight_of(wrong[rows], generator=generator, chosen_by=losses[rows])
+            own = float(wrong[0].mean())
+            found[size].append((100 * (own - best.naive), 100 * (own - best.crossed)))
+    return [
+        {"routings": size + 1, "naive": np.mean([naive for naive, _ in each]), "crossed": np.mean([c for _, c in each])}
+        for size, each in found.items()
+    ]
+
+
+def coverage_rows(study: Study, scores: Mapping[str, str]) -> Rows:
+    """Mean error of the tasks that are kept, at several shares.
+
+    Args:
+        study: of the judged tasks.
+        scores: what each curve is called, and the score that it follows.
+    """
+    errors = study.errors("point")
+    curves = {name: risk_coverage(study.scores[score], errors) for name, score in scores.items()}
+    curves["oracle"] = risk_coverage(errors, errors)
+    rows: Rows = []
+    for share in SHARES:
+        at = int(np.ceil(share * len(errors))) - 1
+        rows.append({"coverage": share, **{name: float(curve.risk[at]) for name, curve in curves.items()}})
+    return rows
+
+
+def sure_rows(found: Mapping[str, Sequence[Outcome]], rules: Sequence[str]) -> Rows:
+    """How often answers of some confidence are right."""
+    rows: Rows = []
+    for rule in rules:
+        sure = np.concatenate([each.sure.detach().numpy() for each in found[rule]])
+        right = np.concatenate([each.right.numpy() for each in found[rule]]).astype(float)
+        gap = calibration_error(sure, right)
+        for each in reliability_rows(sure, right, n_bins=10):
+            rows.append({"rule": rule, "sure": each.score, "right": each.rate, "answers": each.n, "ece": gap})
+    return rows
+
+
+def picture(path: Path, tables: Mapping[str, Rows], chosen: str) -> None:
+    """Four panels.
+
+    Args:
+        path: of the SVG.
+        tables: of the result.
+        chosen: the rule of four passes that validation tasks chose.
+    """
+    rules = {str(row["rule"]): row for row in tables["rules"]}
+    family = chosen.partition(", ")[2]
+
+    def several(name: str, labels: Sequence[str]) -> object:
+        rows = [
+            {"x": rules[label]["networks"], "y": rules[label]["over today"], "y_low": rules[label]["over today, low"],
+             "y_high": rules[label]["over today, high"]}
+            for label in labels
+        ]  # fmt: skip
+        return of_rows(name, rows, "x", "y")
+
+    passes = [
+        several("posterior, half of the weight for the point", ["point", *(f"half {k}, {family}" for k in (2, 4, 7))]),
+        several("sources by weight (members)", ["point", *(f"members {k}" for k in (2, 4, 7))]),
+        several("random sources", ["point", *(f"random members {k}" for k in (2, 4))]),
+        several("plain average of predictions", ["uniform predictions"]),
+    ]
+    curves = [name for name in tables["coverage"][0] if name != "coverage"]
+    panels = [
+        Panel("Gain over the first router, in points", "networks of a task", "", passes, from_zero=False),
+        Panel(
+            "Best routing by the queries' own labels, gain in points", "routings to choose from", "",
+            [of_rows("chosen and scored on the same", tables["hindsight"], "routings", "naive"),
+             of_rows("cross-fitted", tables["hindsight"], "routings", "crossed")],
+        ),
+        Panel(
+            "Error of the tasks that are kept, in percent", "share of the tasks", "",
+            [of_rows(name, tables["coverage"], "coverage", name, mark="line") for name in curves], from_zero=False,
+        ),
+        Panel(
+            "How often answers are right", "confidence", "",
+            [of_rows(rule, [row for row in tables["reliability"] if row["rule"] == rule], "sure", "right")
+             for rule in dict.fromkeys(str(row["rule"]) for row in tables["reliability"])],
+        ),
+    ]  # fmt: skip
+    draw(path, panels)  # type: ignore[arg-type]
