@@ -22,7 +22,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_leaves_a_page_tasks_a_library_and_a_model(folder: Path) -> None:
     from transformers import AutoModel
 
-    assert {path.name for path in folder.iterdir()} == {"index.html", "library", "model", "router", "tasks"}
+    assert {path.name for path in folder.iterdir()} == {
+        "demo.json",
+        "index.html",
+        "library",
+        "model",
+        "router",
+        "tasks",
+    }
     text = (folder / "index.html").read_text()
     library = open_library(folder / "library")
     assert all(name in text for name in (*TASKS, *library.names))
@@ -46,11 +53,13 @@ def test_it_tells_the_same_story_again_and_replaces_only_itself(folder: Path, ca
     for story in told.values():
         assert sum(story["weights"].values()) == pytest.approx(1, abs=1e-6)
         assert all(0 <= share <= 1 for share in story["accuracies"].values())
-    (folder / "thai.safetensors").write_text("mine")  # the README has people write beside the demo's own
-    assert main(["demo", "-o", str(folder)]) == 2
-    assert "holds more than an earlier demonstration" in capsys.readouterr().err
-    assert (folder / "thai.safetensors").read_text() == "mine"
-    (folder / "thai.safetensors").unlink()
-    (folder / "library" / "library.json").unlink()
-    assert main(["demo", "-o", str(folder)]) == 2
-    assert "give another place" in capsys.readouterr().err
+    table = folder / "router" / "router.json"
+    for path in (folder / "thai.safetensors", table, folder / "library" / "mine" / "weights.bin"):
+        before = path.read_bytes() if path.exists() else None  # the README has people write beside the demo's own
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+        assert main(["demo", "-o", str(folder)]) == 2
+        assert "give another place" in capsys.readouterr().err
+        assert path.read_text() == "mine"
+        path.unlink() if before is None else path.write_bytes(before)
+    assert main(["demo", "-o", str(folder)]) == 2, "a folder that somebody made is theirs, too"

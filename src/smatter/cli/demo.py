@@ -22,7 +22,9 @@ def demo(
     from smatter.files.writing import check_free
 
     if output.is_dir() and any(output.iterdir()) and not is_demo(output):
-        raise AlreadyExists(f"{output} holds more than an earlier demonstration; give another place with -o")
+        raise AlreadyExists(
+            f"{output} holds something else than an earlier demonstration as it was written; give another place with -o"
+        )
     check_free(output, replace=is_demo(output))
 
     import torch

@@ -9,7 +9,7 @@ from smatter.backbones.heads import pool
 from smatter.compose.mixture import Mixture
 from smatter.compose.recipe import Recipe
 from smatter.demo.page import Story, make_page
-from smatter.demo.place import is_demo
+from smatter.demo.place import is_demo, keep_record
 from smatter.files.writing import new_folder
 from smatter.library.check import check_library
 from smatter.library.export import export
@@ -61,7 +61,7 @@ def run_demo(folder: Path, seed: int, progress: Progress = silent) -> dict[str, 
     """Adapt the library to every task, write the tasks, a model and index.html; the folder appears when all is done.
 
     Args:
-        folder: must not exist, be empty, or hold an earlier demonstration, which is replaced.
+        folder: must not exist, be empty, or hold an earlier demonstration as it was written, which is replaced.
         seed: of the tasks.
         progress: told each task, `len(TASKS)` in all.
     """
@@ -92,6 +92,7 @@ def run_demo(folder: Path, seed: int, progress: Progress = silent) -> dict[str, 
             explained=explained,
         )
         (work / "index.html").write_text(text, encoding="utf-8")
+        keep_record(work)
     return stories
 
 
