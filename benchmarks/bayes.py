@@ -320,7 +320,8 @@ def main() -> None:
     asks = best(rule for rule in SEVERAL if rule.startswith(("half 4", "top 4")) and "queries" in rule)
     compared = Compared(outcomes, then, test)
     rows = [compared.row(rule) for rule in (*REFERENCES, *RULES)]
-    show("rules", rows)
+    seen = ("rule", "networks", "error", "loss", "over today", "over point", "over members 4", "harm")
+    show("rules", [{key: row[key] for key in seen if key in row} for row in rows])
     hindsight, gain = hindsight_figures(cases, outcomes[0], compared.draws)
     figures |= {"hindsight_naive": hindsight["naive"]}
     put(figures, "hindsight", gain)
