@@ -86,6 +86,8 @@ SWEPT = {
     "members": [PosteriorTraining(target="average", members=k) for k in (1, 3, 7)],
 }
 UNTRAINED = ("evidence 1", "evidence 3", "bootstrap")
+TAUGHT = 24
+"""Tasks of a list from which posteriors learn."""
 CHOSEN_ON = 6
 """Validation tasks of a list, at most, on which rules are chosen; those after them may be judged."""
 
@@ -289,7 +291,7 @@ def main() -> None:
     n, corrupt = (
         (2, few(CORRUPT)) if options.quick else (options.tasks, [name for name in CORRUPT if "missing" not in name])
     )
-    training = jobs_of("router", [(few(TRAINING), 6)])
+    training = jobs_of("router", [(few(TRAINING), 6 if options.quick else TAUGHT)])
     validation = jobs_of("validation", [(few(CLEAN), CHOSEN_ON), (few(OUTSIDE), CHOSEN_ON), (corrupt, 2)])
     counts = [(few(CLEAN), n), (few(OUTSIDE), max(1, 4 * n // 5)), (corrupt, max(1, 2 * n // 5))]
     test = jobs_of(options.stage, counts, 0 if options.stage == "test" else CHOSEN_ON)
