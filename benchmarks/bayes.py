@@ -86,7 +86,7 @@ SWEPT = {
     "members": [PosteriorTraining(target="average", members=k) for k in (1, 3, 7)],
 }
 UNTRAINED = ("evidence 1", "evidence 3", "bootstrap")
-TAUGHT = 24
+TAUGHT = 12
 """Tasks of a list from which posteriors learn."""
 CHOSEN_ON = 6
 """Validation tasks of a list, at most, on which rules are chosen; those after them may be judged."""
