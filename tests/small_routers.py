@@ -12,7 +12,7 @@ from smatter.posterior.amortised import Amortised, PosteriorSettings
 from smatter.posterior.catalogue import usual_catalogue
 from smatter.posterior.learnt import LearntPosterior, RuleCalibration
 from smatter.posterior.prior import uniform_prior
-from smatter.posterior.uncertainty import SUPPORT
+from smatter.posterior.uncertainty import SCORES
 from smatter.route.probe import draw_probe
 from smatter.route.store import read_router, write_router
 from smatter.route.table import row_names
@@ -43,7 +43,7 @@ def make_decided(library: Library, suite: Suite, folder: Path) -> tuple[Path, Su
     network = Amortised(PosteriorSettings(width=4), torch.Generator().manual_seed(0))
     torch.nn.init.normal_(network.score[2].weight, generator=torch.Generator().manual_seed(1))
     catalogue = usual_catalogue(library.names, router.expert_names)
-    scores = {name: torch.linspace(-5, 5, 100, dtype=torch.float64) for name in SUPPORT}
+    scores = {name: torch.linspace(-5, 5, 100, dtype=torch.float64) for name in SCORES}
     calibrations = {
         rule: RuleCalibration(rule, "some-list", "a" * 64, scores, torch.linspace(0, 1, 100, dtype=torch.float64))
         for rule in ("half:3", "map")

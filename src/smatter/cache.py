@@ -29,7 +29,7 @@ from smatter.route.evidence import Evidence
 MAX_BYTES = 1_000_000_000
 """Beyond it, results not used for longest are deleted."""
 
-FORMAT = 9
+FORMAT = 10
 """Raised when results of earlier versions must not be found any more."""
 
 NAME = r"[0-9a-f]{64}\.(?:safetensors|json)"
@@ -66,7 +66,7 @@ class Cache:
         sources = self.live.library.manifest.model_copy(update={"experts": ()})  # where they lie does not matter
         manifest = hashlib.sha256(sources.to_json()).hexdigest()
         digest = router.digest if router is not None else ""
-        parts = [FORMAT, self.method.name, told, self.task.digest, digest, manifest]
+        parts = [FORMAT, self.method.name, told, self.task.digest, self.task.queries_digest, digest, manifest]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def get(self) -> Fit | None:

@@ -57,7 +57,8 @@ def adapt(
         settings: of the method; its defaults without.
         router: a trained router or its folder, for methods that ask one.
         head: how classes are told apart; weights are found with prototypes whatever it is.
-        queries: inputs without labels, to be named later, as `predict` takes them; prototypes are moved by them.
+        queries: inputs without labels, to be named later, as `predict` takes them; prototypes are moved by them, and
+            scores of uncertainty may look at them.
         budget: the most that a forward pass may cost, such as "8ms", "8ms@p95" or "1.1x"; several hold together.
         profile: by which budgets are kept, or its file; one for each unit of several budgets.
         cache: a folder where results are kept, and found again for the same task; not private ones, nor those of a
@@ -87,6 +88,8 @@ def adapt(
         own_classifier(live, support.class_names)  # refuses classes that it does not know before any work is done
     origin = _origin(way, settings)
     task = Task.of(live, support)
+    if queries is not None and getattr(settings, "looks_at_queries", False):
+        task = task.with_queries(live, queries)
     fit = _fitted(way, live, task, settings, Path(cache) if cache is not None else None, progress=progress)
     if queries is not None and fit.is_private:
         raise InvalidSettings("private weights have no prototypes that queries could move: leave the queries out")

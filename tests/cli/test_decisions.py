@@ -111,7 +111,7 @@ def test_the_demo_tells_decisions_where_there_are_some() -> None:
         (["--abstain", "entropy@coverage=2"], "is no limit"),
         (["--abstain", "entropy@risk=nan"], "is no limit"),
         (["--abstain", "surprise"], "unknown score 'surprise'"),
-        (["--abstain", "doubt"], "unlabelled queries"),
+        (["--abstain", "doubt"], "give them with --queries"),
         (["--abstain", "entropy", "--decision", "top:2"], "top:2 was not calibrated, only half:3, map"),
         (["--abstain", "entropy", "--fallback", "nobody"], "unknown fallback 'nobody'"),
     ],

@@ -106,6 +106,25 @@ def test_a_score_alone_answers_four_tasks_of_five(tiny_library, given) -> None:
     assert alone.decision and alone.decision == told.decision and alone.decision.threshold is not None
 
 
+def test_scores_that_look_at_queries_are_those_of_the_queries(tiny_library, given) -> None:
+    router, support = given
+    settings = BayesSettings(router=router, decision="map", abstain="doubt")
+    inputs = list(support.inputs)
+    found = smatter.adapt(tiny_library, support, "bayes", settings, queries=inputs)
+    backwards = smatter.adapt(tiny_library, support, "bayes", settings, queries=inputs[::-1])
+    fewer = smatter.adapt(tiny_library, support, "bayes", settings, queries=inputs[:2])
+    decision = found.decision
+    assert decision and decision.measure == "doubt" and decision.score == pytest.approx(found.fit.uncertainty["doubt"])
+    assert found.learnt is not None, "prototypes learn from the same inputs"
+    point = smatter.adapt(tiny_library, support, "bayes", BayesSettings(router=router, decision="point"))
+    doubt = 1 - float(point.predict(inputs).probabilities.amax(dim=1).mean())
+    assert decision.score == pytest.approx(doubt, abs=1e-4)
+    assert backwards.decision and backwards.decision.score == pytest.approx(decision.score, abs=1e-6)
+    assert fewer.decision and fewer.decision.score != pytest.approx(decision.score, abs=1e-6)
+    plain = smatter.adapt(tiny_library, support, "bayes", BayesSettings(router=router), queries=inputs)
+    assert "doubt" not in plain.fit.uncertainty, "no routing is passed queries that no score looks at"
+
+
 def test_what_no_pass_can_mend_is_told_before_the_first(tiny_library, given, monkeypatch) -> None:
     monkeypatch.setattr("smatter.route.opening.route_task", lambda *_, **__: pytest.fail("a network was run"))
     for how in ({"abstain": "loss", "decision": "top:2"}, {"abstain": "doubt"}, {"fallback": "nobody"}):
@@ -130,6 +149,13 @@ def test_the_decision_is_in_the_file_and_in_the_cache(tiny_library, given, tmp_p
     assert second.fit.decision == first.fit.decision and second.fit.seconds == first.fit.seconds
     first.save(tmp_path / "task.safetensors")
     assert read_recipe(tmp_path / "task.safetensors").notes.decision == first.fit.decision
+    looked = BayesSettings(router=router, decision="map", abstain="doubt")
+    inputs, kept = list(support.inputs), tmp_path / "cache"
+    scores = [
+        smatter.adapt(tiny_library, support, "bayes", looked, queries=some, cache=kept).decision.score
+        for some in (inputs, inputs[:2], inputs)
+    ]
+    assert scores[0] == scores[2] != scores[1], "other queries are another task"
     assert isinstance(first.fit.decision, Decision) and first.to_dict()["decision"]["rule"] == "map"
 
 
@@ -141,7 +167,7 @@ def test_the_decision_is_in_the_file_and_in_the_cache(tiny_library, given, tmp_p
         ({"abstain": "Entropy"}, "no limit"),
         ({"abstain": "entropy@coverage=1.5"}, "no limit"),
         ({"abstain": "surprise@coverage=0.8"}, "unknown score"),
-        ({"abstain": "disagreement@coverage=0.8"}, "unlabelled queries"),
+        ({"abstain": "disagreement@coverage=0.8"}, "give them with --queries"),
         ({"abstain": "entropy@coverage=0.8", "decision": "top:2"}, "smatter calibrate"),
         ({"fallback": "nobody"}, "unknown fallback"),
     ],

@@ -126,6 +126,6 @@ def test_single_examples_cannot_be_resampled() -> None:
 def test_an_unknown_score_is_refused() -> None:
     with pytest.raises(InvalidSettings, match="entropy"):
         check_score("surprise", has_queries=True)
-    with pytest.raises(InvalidSettings, match="unlabelled queries"):
+    with pytest.raises(InvalidSettings, match="--queries"):
         check_score("disagreement", has_queries=False)
     check_score("disagreement", has_queries=True)

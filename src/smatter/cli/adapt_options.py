@@ -87,7 +87,9 @@ SelfContained = Annotated[
 Queries = Annotated[
     Path | None,
     typer.Option(
-        "--queries", metavar="INPUTS", help="Inputs without labels, to be named later: prototypes learn from them."
+        "--queries",
+        metavar="INPUTS",
+        help="Inputs without labels, to be named later: prototypes learn from them, some scores of --abstain look at them.",
     ),
 ]
 Allowed = Annotated[

@@ -16,6 +16,7 @@ from smatter.evaluate.run import score_contenders
 from smatter.evaluate.trials import trials_of
 from smatter.library.library import Library
 from smatter.posterior.learnt import RuleCalibration
+from smatter.posterior.uncertainty import QUERIES
 from smatter.records import Progress, silent
 from smatter.route.certificates import (
     MAX_WATCHED,
@@ -61,7 +62,10 @@ def calibrate_router(
     settings.check_tasks(tasks)
     rules = [(rule, *settings_of(rule)) for rule in settings.rules_for(folder)]
     asked = trials_of(tasks, f"the list {tasks.name}", settings.n_tasks)
-    takers = [Contender(rule, method=method, settings=tuple(told.items())) for rule, method, told in rules]
+    takers = [
+        Contender(rule, method=method, settings=tuple(told.items()), sees_queries=method == BAYES)
+        for rule, method, told in rules
+    ]
     options: dict[str, Any] = {"router": folder, "cache": cache, "n_workers": n_workers, "progress": progress}
     identity = router_identity(folder)
     compared = score_contenders(library, asked, takers, **options)
@@ -82,7 +86,7 @@ def calibrate_router(
             watched={
                 name: tuple(values[:MAX_WATCHED].tolist())
                 for name, values in each.scores.items()
-                if np.isfinite(values).all()
+                if np.isfinite(values).all() and name not in QUERIES  # which a stream of tasks need not have
             },
         )
         for rule, each in judged.items()

@@ -32,12 +32,14 @@ class Contender:
         source: whose network is taken as it is; empty for a method.
         method: its name; empty for a source.
         settings: of the method, as texts; the others have their defaults.
+        sees_queries: whether it is shown the queries, without their labels.
     """
 
     name: str
     source: str = ""
     method: str = ""
     settings: tuple[tuple[str, str], ...] = ()
+    sees_queries: bool = False
 
     def fit(self, live: LiveMixture, task: Task, router: Any = None) -> Fit:
         """What it makes of a task.

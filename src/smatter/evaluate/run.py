@@ -31,7 +31,7 @@ from smatter.route.store import read_router
 from smatter.steps.judge import judged_model
 from smatter.train.lessons import begin_worker, signals_wait
 
-FORMAT = 2
+FORMAT = 3
 """Raised when scores of earlier versions must not be found any more."""
 
 Job = tuple[int, Contender]
@@ -148,6 +148,7 @@ class Scorer:
     def _score(self, contender: Contender, trial: Trial, task: Task) -> Score:
         live, begin = self.live, time.perf_counter()
         forwards, backwards = live.n_forwards, live.n_backwards
+        task = task.with_queries(live, trial.queries) if contender.sees_queries else task
         fit = contender.fit(live, task, self.router)
         adapted = judged_model(live, task, fit, class_names=trial.support.class_names)
         seconds = time.perf_counter() - begin
@@ -201,7 +202,7 @@ class _Kept:
             write_file(self._file(self.folder, contender, task), score.model_dump_json().encode())
 
     def _file(self, folder: Path, contender: Contender, task: str) -> Path:
-        parts = [*self.common, contender.source, contender.method, contender.settings, task]
+        parts = [*self.common, contender.source, contender.method, contender.settings, contender.sees_queries, task]
         return folder / f"{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}.json"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from smatter.backbones.network import Inputs
 from smatter.live.mixture import LiveMixture
 from smatter.live.objectives import LeaveOneOut, Objective
 from smatter.live.views import N_VIEWS, image_views, text_views, token_views
+from smatter.tasks.given import check_inputs, gather, several
 from smatter.tasks.support import Support
 
 ONE_SHOT = "one example per class: none can be held out, so sources are judged by altered views of each"
@@ -32,12 +33,16 @@ class Task:
         digest: of the examples' contents; neither their order nor names of classes matter.
         class_names: names of the classes, as the objective numbers them; empty where it has none.
         notes: what a person should know of any fit to it.
+        queries: inputs without labels, prepared, for methods that look at them; none by default.
+        queries_digest: of their contents, whatever their order; empty without any.
     """
 
     objective: Objective
     digest: str
     class_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    queries: Inputs | None = None
+    queries_digest: str = ""
 
     @classmethod
     def of(cls, live: LiveMixture, support: Support) -> Task:
@@ -71,6 +76,20 @@ class Task:
         digest = hashlib.sha256(json.dumps(contents).encode()).hexdigest()
         is_one_shot = len(ordered) == len(ordered.class_names)
         return cls(leave_one_out(live, ordered), digest, ordered.class_names, (ONE_SHOT,) if is_one_shot else ())
+
+    def with_queries(self, live: LiveMixture, given: Any) -> Task:
+        """The task with inputs without labels beside it.
+
+        Args:
+            live: the network that is to see them.
+            given: at least one, as `predict` takes them.
+        """
+        values, kind = gather(several(given), live.network.takes_images)
+        check_inputs(values, kind)
+        inputs = live.prepare(values, kind)
+        rows = zip(*(inputs[name] for name in sorted(inputs)), strict=True)
+        digests = sorted(hashlib.sha256(b"".join(each.numpy().tobytes() for each in row)).hexdigest() for row in rows)
+        return replace(self, queries=inputs, queries_digest=hashlib.sha256("".join(digests).encode()).hexdigest())
 
     @property
     def can_hold_out(self) -> bool:

@@ -31,7 +31,7 @@ class BayesSettings:
         decision: point, mean, map, gibbs:K, top:K or half:K, the router's own routing with half of the weight and the K
             likeliest others with the rest; half:3 by default, and map with a catalogue.
         abstain: a score, and at which share or error of calibration tasks it becomes too high: SCORE@coverage=0.8,
-            which SCORE alone means too, or SCORE@risk=0.3; never by default.
+            which SCORE alone means too, or SCORE@risk=0.3; never by default. Some scores look at queries.
         fallback: what is done then: escalate, base, prior-mean, or a source's name.
         seed: of what gibbs draws.
         catalogue: a file of routings that are chosen among, instead of the posterior's own; a router without a
@@ -61,6 +61,13 @@ class BayesSettings:
         """The decision."""
         return Rule.parse(self.decision or (USUAL if self.catalogue is None else "map"))
 
+    @property
+    def looks_at_queries(self) -> bool:
+        """Whether the score does."""
+        from smatter.posterior.uncertainty import QUERIES
+
+        return self.abstain is not None and Limit.parse(self.abstain).score in QUERIES
+
 
 @method(BayesSettings, needs_router=True)
 def bayes(live: LiveMixture, task: Task, settings: BayesSettings, progress: Progress) -> Fit:
@@ -71,7 +78,7 @@ def bayes(live: LiveMixture, task: Task, settings: BayesSettings, progress: Prog
     from smatter.live.objectives import LeaveOneOut
     from smatter.methods.router import RoutedSettings, fit_of
     from smatter.posterior.decide import among_catalogue, decide, deployable
-    from smatter.posterior.uncertainty import Facts, check_score, scores_of_support
+    from smatter.posterior.uncertainty import Facts, check_score, scores_of
     from smatter.records import part
     from smatter.route.abstain import instead, judge, threshold
     from smatter.route.encode import as_mixture
@@ -84,10 +91,10 @@ def bayes(live: LiveMixture, task: Task, settings: BayesSettings, progress: Prog
     check_fallback(settings.fallback, library.names)
     limit = None if settings.abstain is None else Limit.parse(settings.abstain)
     if limit is not None:  # what no pass of a network can mend is told before the first
-        check_score(limit.score, has_queries=False)
+        check_score(limit.score, has_queries=task.queries is not None)
         threshold(posterior.calibration(str(rule)), limit)
     routed = route_task(live, task.objective, trained, progress=part(progress, 0.5))
-    table = pass_routings(live, task.objective, routed, posterior.catalogue)
+    table = pass_routings(live, task.objective, routed, posterior.catalogue, task.queries)
     progress(0.5)
     found, point = posterior(table), table.points[0]
     told = Decision(outcome="routed", rule=str(rule))
@@ -111,7 +118,7 @@ def bayes(live: LiveMixture, task: Task, settings: BayesSettings, progress: Prog
         mixture=own,
         experts=trained.mix(live, deployed.points[0, n_sources:-1]),
         members=tuple(Member(float(w), each) for w, each in zip(deployed.weights[1:], others, strict=True)),
-        uncertainty=plain.uncertainty if facts is None else {**plain.uncertainty, **scores_of_support(facts)},
+        uncertainty=plain.uncertainty if facts is None else {**plain.uncertainty, **scores_of(facts)},
         decision=told.model_copy(update={"passes": float(len(deployed.points))}),
     )
 

@@ -43,6 +43,11 @@ class Facts:
     log_prior: Tensor
     base: int
 
+    @property
+    def has_queries(self) -> bool:
+        """Whether the routings were passed any."""
+        return self.table.scores.shape[1] > 0
+
     @cached_property
     def losses(self) -> Tensor:
         """Mean leave-one-out loss of each routing, (n_routings,)."""
@@ -156,9 +161,10 @@ QUERIES: dict[str, Callable[[Facts], float]] = {
 SCORES = SUPPORT | QUERIES
 
 
-def scores_of_support(facts: Facts) -> dict[str, float]:
-    """All scores that look at the examples alone, but those that cannot be told from them."""
-    found = {name: score(facts) for name, score in SUPPORT.items()}
+def scores_of(facts: Facts) -> dict[str, float]:
+    """All scores that can be told: those that look at queries, only where there are any."""
+    able = SCORES if facts.has_queries else SUPPORT
+    found = {name: score(facts) for name, score in able.items()}
     return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
@@ -168,5 +174,5 @@ def check_score(name: str, has_queries: bool) -> None:
         raise InvalidSettings(f"unknown score {name[:80]!r}: use one of {', '.join(SCORES)}")
     if name in QUERIES and not has_queries:
         raise InvalidSettings(
-            f"{name} looks at unlabelled queries, and there are none: use one of {', '.join(SUPPORT)}"
+            f"{name} looks at inputs without labels: give them with --queries, or use one of {', '.join(SUPPORT)}"
         )

@@ -25,7 +25,7 @@ def judge(facts: Facts, limit: Limit, calibration: RuleCalibration, fallback: st
         calibration: of the rule that is used.
         fallback: what is done then.
     """
-    check_score(limit.score, has_queries=facts.table.scores.shape[1] > 0)
+    check_score(limit.score, has_queries=facts.has_queries)
     most, value = threshold(calibration, limit), SCORES[limit.score](facts)
     if not math.isfinite(value):
         raise InvalidSettings(f"{limit.score} cannot be told from these examples: use another score")
