@@ -32,7 +32,7 @@ from bayes_rules import (
     uniform_predictions,
     untrained,
 )
-from bayes_tables import TRAINING, jobs_of, lean_catalogue, read, task_list
+from bayes_tables import TRAINING, jobs_of, judged_catalogue, read, task_list
 from beyond_scores import Look
 from common import ROOT, Rows, machine, show, write_result
 from signs_tasks import LIBRARY, PACKAGES, Scores, shared_out, trained
@@ -86,7 +86,7 @@ def score(routers: Path, which: str, name: str, index: int) -> Scores:
     """Errors of every rule on one task with one library, and how unsure they are."""
     asked, seen = trained(router_folder(routers)), network(which)
     asked.check_fits(seen)
-    catalogue, episode = lean_catalogue(seen.library, asked), task_list(name).episode(index)
+    catalogue, episode = judged_catalogue(seen.library, asked), task_list(name).episode(index)
     table, names = make_table(seen, asked, catalogue, episode), row_names(catalogue)
     prior = uniform_prior(len(names))
     told = {label: each(table, prior) for label, each in posteriors(routers).items()}

@@ -27,7 +27,7 @@ from smatter.library.library import Library
 from smatter.methods.average import average
 from smatter.methods.evidence import EvidenceSettings, evidence
 from smatter.methods.router import RoutedSettings, router
-from smatter.posterior.catalogue import Catalogue
+from smatter.posterior.catalogue import Catalogue, usual_catalogue
 from smatter.posterior.task_table import TaskTable
 from smatter.route.store import TrainedRouter
 from smatter.route.table import Tables
@@ -104,20 +104,16 @@ def task_list(name: str) -> WholeList:
     return WholeList.of(training_list(form) if stage == "router" else tasks(name))
 
 
-def lean_catalogue(library: Library, router: TrainedRouter) -> Catalogue:
-    """Every source alone, all alike, and all alike with each expert and with all of them."""
-    sources, experts = library.names, router.expert_names
-    alone, equal = torch.eye(len(sources)), torch.full((1, len(sources)), 1 / len(sources))
-    opened = torch.eye(len(experts) + 1)
-    plain = len(sources) + 1
-    all_open = torch.cat([torch.full((1, len(experts)), 1 / len(experts)), torch.zeros(1, 1)], dim=1)
-    names = (*sources, "all alike", *(f"all alike, {name}" for name in experts), "all alike, every expert")
-    weights = torch.cat([alone, equal.expand(len(experts) + 2, -1)])
+def judged_catalogue(library: Library, router: TrainedRouter) -> Catalogue:
+    """The usual routings and, after them, all sources alike with every expert open: a delta that is not routed."""
+    usual, n_experts = usual_catalogue(library.names, router.expert_names), len(router.expert_names)
+    everything = torch.full((1, n_experts + 1), 1 / n_experts)
+    everything[0, -1] = 0
     return Catalogue(
-        names,
-        weights,
-        experts=torch.cat([opened[-1].expand(plain, -1), opened[:-1], all_open]),
-        costs=torch.ones(len(names)),
+        (*usual.names, "all alike, every expert"),
+        torch.cat([usual.weights, usual.weights[-1:]]),
+        experts=torch.cat([usual.experts, everything]),
+        costs=torch.ones(len(usual) + 1),
     )
 
 
@@ -126,7 +122,7 @@ def tables(routers: Path, seed: int) -> Tables:
     """Tables of one router."""
     network, router = live(LIBRARY), trained(router_folder(routers, seed))
     router.check_fits(network)
-    return Tables(FOLDER, network, router, lean_catalogue(network.library, router))
+    return Tables(FOLDER, network, router, judged_catalogue(network.library, router))
 
 
 def make(routers: Path, seed: int, name: str, index: int) -> str:

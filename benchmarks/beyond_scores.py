@@ -100,7 +100,7 @@ class Look:
         self.classes = objective.classes
         row_of = {int(name): row for row, name in enumerate(self.task.class_names)}
         self.truth = torch.tensor([row_of[int(label)] for label in episode.query.truth])
-        self._inputs = joined(objective.plain, network.examples(episode.query.inputs))
+        self.inputs = joined(objective.plain, network.examples(episode.query.inputs))
         self._known: dict[tuple[object, ...], Tensor] = {}
 
     def voices(self, what: Fit | Recipe) -> Voices:
@@ -117,7 +117,7 @@ class Look:
         key = (recipe.mixture, alpha)
         if key not in self._known:
             self.network.compose(recipe)
-            self._known[key] = self.network.features(self._inputs)
+            self._known[key] = self.network.features(self.inputs)
         return self._known[key]
 
     def right(self, logits: Tensor, some: Tensor | None = None) -> float:

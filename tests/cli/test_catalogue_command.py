@@ -80,7 +80,7 @@ def test_the_best_pair_for_the_queries_is_kept(place: Path, tiny_library: Librar
     assert len(told["mixtures"]) == 2 and told["tables"] == 6 and told["held_out"]["tasks"] > 0
     kept, trained = read_catalogue(place / "two"), read_router(place / "router")
     assert {each["name"] for each in told["mixtures"]} == set(kept.catalogue.names) == set(kept.mixtures)
-    usual = usual_catalogue(tiny_library.names, trained.expert_names)
+    usual = usual_catalogue(tiny_library.names, trained.expert_names, pairs=True)
     jobs = training_jobs(make_curriculum(open_suite(str(place / "suite")), seed=TABLES_SEED), 6)
     made = TableMaker(tiny_library, trained, usual, place / "two.work" / "routings", jobs).open()
     names = row_names(usual)

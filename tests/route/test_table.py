@@ -39,7 +39,7 @@ def live(tiny_library: Library, trained: TrainedRouter) -> LiveMixture:
 
 @pytest.fixture(scope="module")
 def catalogue(live: LiveMixture, trained: TrainedRouter) -> Catalogue:
-    return usual_catalogue(live.library.names, trained.expert_names)
+    return usual_catalogue(live.library.names, trained.expert_names, pairs=True)
 
 
 @pytest.fixture(scope="module", params=[1, 3])

@@ -89,7 +89,7 @@ Queries = Annotated[
     typer.Option(
         "--queries",
         metavar="INPUTS",
-        help="Inputs without labels, to be named later: prototypes learn from them, some scores of --abstain look at them.",
+        help="Inputs without labels, to be named later: prototypes learn from them, and some scores of --abstain.",
     ),
 ]
 Allowed = Annotated[

@@ -95,17 +95,22 @@ class Catalogue:
             )
 
 
-def usual_catalogue(sources: Sequence[str], experts: Sequence[str] = ()) -> Catalogue:
-    """Every source alone, every pair of them, all alike, and all alike with each expert; a pass costs one.
+def usual_catalogue(sources: Sequence[str], experts: Sequence[str] = (), pairs: bool = False) -> Catalogue:
+    """Every source alone, all alike, and all alike with each expert; a pass costs one.
+
+    Args:
+        sources: names of the library's.
+        experts: names of the router's.
+        pairs: whether every two sources are mixed as well, half and half.
 
     >>> usual_catalogue(("base", "law"), ("inverted",)).names
-    ('base', 'law', 'base and law', 'all alike', 'all alike, inverted')
+    ('base', 'law', 'all alike', 'all alike, inverted')
     """
     n_sources, n_experts = len(sources), len(experts)
     alone, equal = torch.eye(n_sources), torch.full((1, n_sources), 1 / n_sources)
-    pairs = list(combinations(range(n_sources), 2))
-    halves = torch.stack([(alone[first] + alone[second]) / 2 for first, second in pairs]) if pairs else alone[:0]
-    names = [*sources, *(f"{sources[first]} and {sources[second]}" for first, second in pairs), "all alike"]
+    both = list(combinations(range(n_sources), 2)) if pairs else []
+    halves = torch.stack([(alone[first] + alone[second]) / 2 for first, second in both]) if both else alone[:0]
+    names = [*sources, *(f"{sources[first]} and {sources[second]}" for first, second in both), "all alike"]
     opened = torch.eye(n_experts + 1)
     weights = torch.cat([alone, halves, equal, equal.expand(n_experts, -1)])
     null = opened[-1].expand(len(names), -1)

@@ -58,7 +58,7 @@ def choose_residents(
         workers: processes that make tables.
         progress: told shares of the tables.
     """
-    usual = usual_catalogue(library.names, trained.expert_names)
+    usual = usual_catalogue(library.names, trained.expert_names, pairs=True)
     candidates = [row for row, experts in enumerate(usual.experts) if float(experts[-1]) == 1]
     mixtures = usual.subset(candidates)
     costs = (mixtures.weights > 0).sum(dim=1).float()
