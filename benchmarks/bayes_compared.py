@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from bayes_rules import Outcome
-from bayes_tables import REFERENCES
 from common import Rows
 from signs_tasks import Scores
 
@@ -40,18 +39,21 @@ class Compared:
 
     Args:
         found: outcomes of each seed.
-        then: what was there before, task by task.
+        beside: errors and losses of what is in no table, task by task, from each source.
         jobs: the tasks.
     """
 
-    def __init__(self, found: Sequence[Found], then: Sequence[Scores], jobs: Sequence[tuple[str, int]]) -> None:
+    def __init__(
+        self, found: Sequence[Found], beside: Sequence[Sequence[Scores]], jobs: Sequence[tuple[str, int]]
+    ) -> None:
         self.found, self.jobs, self.draws = found, jobs, [draw_of(*job) for job in jobs]
-        self.references = {key: np.array([each[key] for each in then]) for key in then[0]}
+        self.beside = {key: np.array([each[key] for each in tasks]) for tasks in beside for key in tasks[0]}
+        self.peers = tuple(key.removesuffix(" error") for key in self.beside if key.endswith(" error"))
 
     def mean(self, rule: str, what: str = "error") -> np.ndarray:
-        """Of a rule over seeds, or of a reference, which has none; (n_tasks,)."""
-        if rule in REFERENCES:
-            return self.references[f"{rule} {what}"]
+        """Of a rule over seeds, or of what is in no table; (n_tasks,)."""
+        if rule in self.peers:
+            return self.beside[f"{rule} {what}"]
         values = [(errors_of if what == "error" else losses_of)(each, rule) for each in self.found]
         return np.mean([each[: len(self.jobs)] for each in values], axis=0)
 
@@ -75,7 +77,7 @@ class Compared:
         """All of a rule."""
         errors, losses = self.mean(rule), self.mean(rule, "loss")
         row: dict[str, object] = {"rule": rule}
-        if rule not in REFERENCES:
+        if rule not in self.peers:
             row["networks"] = float(np.mean([each.networks for found in self.found for each in found[rule]]))
         row |= {"error": errors.mean(), "loss": losses.mean()}
         for peer in ("today", "point", "members 4"):
@@ -107,6 +109,15 @@ def group_rows(compared: Compared, rules: Sequence[str]) -> Rows:
         row: dict[str, object] = {"lists": what, "tasks": int(some.sum())}
         rows.append(row | {rule: float(compared.mean(rule)[some].mean()) for rule in rules})
     return rows
+
+
+def over_seeds(found: Sequence[Scores], n_seeds: int) -> list[Scores]:
+    """Means of tasks that were scored once for each seed, all tasks of a seed after each other."""
+    n_tasks = len(found) // n_seeds
+    return [
+        {key: float(np.mean([each[key] for each in found[index::n_tasks]])) for key in found[index]}
+        for index in range(n_tasks)
+    ]
 
 
 def put(figures: dict[str, float], name: str, interval: Interval) -> None:

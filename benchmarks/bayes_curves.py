@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
-from bayes_rules import Case, Outcome
-from bayes_uncertainty import Study, query_losses
+import torch
+from bayes_compared import Found, errors_of
+from bayes_rules import Case, Outcome, Rule
+from bayes_uncertainty import Study, query_losses, regret_of
 from common import Rows
 from theory_plots import Panel, draw, of_rows
 
+from smatter.backbones.heads import prototype_temperature
+from smatter.scores.calibration import Answers, answers_of, calibration_of, pooled_answers
 from smatter.scores.coverage import risk_coverage
 from smatter.scores.hindsight import hindsight_of
+from smatter.scores.intervals import Interval, bootstrap_interval
 from smatter.scores.reliability import calibration_error, reliability_rows
 
 SIZES = (1, 2, 4, 8, 16)
@@ -67,6 +73,25 @@ def sure_rows(found: Mapping[str, Sequence[Outcome]], rules: Sequence[str]) -> R
     return rows
 
 
+def calibration_rows(cases: Sequence[Case], rules: Mapping[str, Rule]) -> Rows:
+    """How well the chances of answers agree with what is right, with the heads' temperature and without."""
+    rows: Rows = []
+    for label, rule in rules.items():
+        found: dict[str, list[Answers]] = {"none": [], "of the head": []}
+        for case in cases:
+            table, weights = case.table, rule(case)
+            known = table.truth >= 0
+            scores = torch.tensordot(weights.to(table.scores), table.scores[:, known], 1).double()
+            for what, temperature in zip(
+                found, (1.0, prototype_temperature(table.n_shot, int((weights > 0).sum()))), strict=True
+            ):
+                chances = (scores / temperature).softmax(dim=1)
+                found[what].append(answers_of(chances.numpy(), table.truth[known].numpy()))
+        for what, answers in found.items():
+            rows.append({"rule": label, "temperature": what, **asdict(calibration_of(pooled_answers(answers)))})
+    return rows
+
+
 def picture(path: Path, tables: Mapping[str, Rows], chosen: str) -> None:
     """Four panels.
 
@@ -111,3 +136,29 @@ def picture(path: Path, tables: Mapping[str, Rows], chosen: str) -> None:
         ),
     ]  # fmt: skip
     draw(path, panels)  # type: ignore[arg-type]
+
+
+def part_rows(cases: Sequence[Case], found: Found, jobs: Sequence[tuple[str, int]]) -> Rows:
+    """The error of the point in two parts: that of the best routing, cross-fitted, and what the routing adds."""
+    own, best = errors_of(found, "point"), np.array([regret_of(case).best_error for case in cases])
+    kinds = [name.split("-")[1] for name, _ in jobs]
+    groups = {"all": list(kinds), "clean": ["id", "ood", "mixed"], "renderings": ["outside"], "corrupt": ["corrupt"]}
+    rows: Rows = []
+    for what, heads in groups.items():
+        some = np.array([kind in heads for kind in kinds])
+        if some.any():
+            within, routing = float(best[some].mean()), float((own - best)[some].mean())
+            rows.append({"lists": what, "tasks": int(some.sum()), "error": within + routing, "within": within,
+                         "routing": routing})  # fmt: skip
+    return rows
+
+
+def hindsight_figures(cases: Sequence[Case], found: Found, draws: Sequence[str]) -> tuple[dict[str, float], Interval]:
+    """What knowing the labels would give at one routing; and the gain of it, cross-fitted."""
+    regrets = [regret_of(case) for case in cases]
+    own = errors_of(found, "point")
+    crossed = own - np.array([each.best_error for each in regrets])
+    naive = own - np.array([each.naive_error for each in regrets])
+    generator = np.random.default_rng(6)
+    gain = bootstrap_interval(lambda rows: float(crossed[rows].mean()), draws, generator=generator, n_resamples=1000)
+    return {"naive": float(naive.mean()), "cross-fitted": gain.mean}, gain

@@ -11,8 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from bayes_tables import task_list
 from beyond_scores import Look, Voices
+from common import show
 from peft import LoraConfig, get_peft_model
+from signs_tasks import LIBRARY, Scores, live
 from torch import nn
 
 from smatter.compose.mixture import Mixture
@@ -62,6 +65,15 @@ def tuned(look: Look, how: Tuning) -> Voices:
     return Voices(torch.ones(1), features[:, :n_examples], features[:, n_examples:], look.classes)
 
 
+def tuned_scores(name: str, index: int) -> Scores:
+    """Error and loss of every tuned network on a task."""
+    look, found = Look(live(LIBRARY), task_list(name).episode(index)), Scores()
+    for label, how in TUNED.items():
+        told = look.figures_of(label, tuned(look, how))
+        found |= {f"{label} error": 100 - told[label], f"{label} loss": told[f"nll {label}"]}
+    return found
+
+
 @contextmanager
 def _learning(network: LiveMixture, rank: int) -> Iterator[list[nn.Parameter]]:
     """The parameters that learn; the network is as it was afterwards, but for its values, which composing sets."""
@@ -80,18 +92,14 @@ def _learning(network: LiveMixture, rank: int) -> Iterator[list[nn.Parameter]]:
 
 def main() -> None:
     """Rates, on some validation tasks."""
-    from bayes_tables import task_list
-    from common import show
-    from signs_tasks import LIBRARY, live
-
     lists = ("id-1", "id-5", "mixed-noise", "ood-2", "outside-textured", "corrupt-blur-5-id")
     rows = []
     episodes = [task_list(f"validation-{name}").episode(index) for name in lists for index in range(4)]
     looks = [Look(live(LIBRARY), episode) for episode in episodes]
     for start in ("base", "average"):
-        for rank, rates in ((4, (1e-3, 3e-3, 1e-2)), (0, (3e-5, 1e-4, 3e-4))):
+        for rank, rates in ((4, (1e-3, 3e-3, 1e-2)), (0, (1e-4, 3e-4, 1e-3))):
             for rate in rates if start == "base" or not rank else ():
-                for n_steps in (5, 10, 20):
+                for n_steps in (10, 20):
                     how = Tuning(start, rank, rate, n_steps)
                     right = [look.right(tuned(look, how).logits) for look in looks]
                     rows.append({**vars(how), "right": sum(right) / len(right)})

@@ -9,11 +9,14 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from bayes_rules import Case, Outcome
+from bayes_compared import Found, draw_of
+from bayes_rules import Case, Outcome, judge
+from common import Rows
 from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 
 from smatter.backbones.heads import prototype_temperature
+from smatter.posterior.prior import uniform_prior
 from smatter.posterior.uncertainty import QUERIES, SCORES, SUPPORT, Facts
 from smatter.scores.coverage import area_under_risk_coverage, risk_with_fallback, selective_risk_at, share_of_gain
 from smatter.scores.hindsight import hindsight_of, split_halves
@@ -212,3 +215,81 @@ def ceiling(study: Study) -> float:
     first, second = study.halves
     found = [auroc(a, (b > EXCESS).astype(float)) for a, b in ((first, second), (second, first))]
     return math.fsum(found) / 2
+
+
+def study_of(
+    cases: Sequence[Case], found: Found, jobs: Sequence[tuple[str, int]], learnt: Mapping[str, Learnt]
+) -> Study:
+    """Scores and outcomes of some tasks; `learnt` scores from others are added."""
+    prior = uniform_prior(len(cases[0].names))
+    rows = [scores_of(case, "gibbs", prior) for case in cases]
+    scores = {name: filled([row[name] for row in rows]) for name in rows[0]}
+    scores |= {name: each(scores) for name, each in learnt.items()}
+    regrets = [regret_of(case) for case in cases]
+    base = [judge(case, case.one(case.row("base"))) for case in cases]
+    return Study(
+        scores,
+        excess=np.array([each.crossed for each in regrets]),
+        halves=np.array([each.halves for each in regrets]).T,
+        outcomes=found,
+        lists=[name for name, _ in jobs],
+        draws=[draw_of(*job) for job in jobs],
+        ways=np.array([case.table.n_classes for case in cases], float),
+        base_loss=np.array([each.loss for each in base]),
+        margin=np.array([float(each.sure.mean()) for each in base]),
+    )
+
+
+def uncertainty(figures: dict[str, float], train: Study, study: Study, several: str) -> dict[str, Rows]:
+    """Misrouting, abstention and escalation."""
+    gains = study.errors("point") - study.errors(several)
+    rows = score_rows(study, gains)
+    for name, where in (("", "queries"), ("_support", "support")):
+        best = LEARNT if where == "queries" else LEARNT_SUPPORT
+        row = next(row for row in rows if row["score"] == best)
+        figures |= {f"misrouting_auroc{name}": row["auroc"], f"misrouting_auroc{name}_low": row["auroc_low"],
+                    f"misrouting_auroc{name}_high": row["auroc_high"], f"misrouting_partial{name}": row["partial"],
+                    f"gain_kept_at_half{name}": row["gain_kept_at_half"]}  # fmt: skip
+        figures[f"misrouting_auroc{name}_best_single"] = max(
+            row["auroc"] for row in rows if row["looks_at"] == where and "learnt" not in str(row["score"])
+        )
+    figures |= {"misrouted": float(study.misrouted.mean()), "misrouting_auroc_labels": ceiling(study)}
+    chosen = {}
+    errors = train.errors("point")
+    support = [str(row["score"]) for row in rows if row["looks_at"] == "support"]
+    for label, names in (("with_queries", list(study.scores)), ("support", support), ("routing_free", list(FREE))):
+        chosen[label] = max(names, key=lambda name: selective_risk_at(train.scores[name], errors, 0.8).share_of_oracle)
+    shares = {
+        (label, coverage): selective_risk_at(study.scores[name], study.errors("point"), coverage).share_of_oracle
+        for label, name in chosen.items()
+        for coverage in (0.8, 0.95)
+    }
+    figures |= {
+        "selective_share_of_oracle_80": shares["with_queries", 0.8],
+        "selective_share_support_80": shares["support", 0.8],
+        "selective_share_of_oracle_95": shares["with_queries", 0.95],
+        "selective_share_support_95": shares["support", 0.95],
+        "routing_adds_80": shares["with_queries", 0.8] - shares["routing_free", 0.8],
+    }
+    fallbacks = fallback_rows(study, LEARNT, (several, "members 7", "base", "equal weights"))
+    best = min((row for row in fallbacks if row["fallback"] == several and 0.5 <= row["coverage"] <= 0.8),
+               key=lambda row: row["difference"])  # fmt: skip
+    figures |= {"escalation_risk_difference": best["difference"], "escalation_risk_difference_low": best["low"],
+                "escalation_risk_difference_high": best["high"]}  # fmt: skip
+    return {
+        "scores": rows,
+        "fallbacks": fallbacks,
+        "chosen": [{"for": key, "score": name} for key, name in chosen.items()],
+    }
+
+
+def answer_rows(study: Study, rules: Sequence[str]) -> Rows:
+    """Abstaining answer by answer, the least confident first, all tasks together: area under risk and coverage."""
+    rows: Rows = []
+    for rule in rules:
+        unsure = np.concatenate([1 - each.sure.detach().numpy() for each in study.outcomes[rule]])
+        wrong = np.concatenate([~each.right.numpy() for each in study.outcomes[rule]]).astype(float)
+        found = area_under_risk_coverage(unsure, wrong)
+        rows.append({"rule": rule, "answers": len(wrong), "aurc": found.risk, "oracle": found.oracle,
+                     "random": found.random, "share of oracle": found.share_of_oracle})  # fmt: skip
+    return rows
