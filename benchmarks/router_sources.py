@@ -53,13 +53,13 @@ TWINS, NOISE_SOURCE = {"latin": "latin-twin", "emoji": "emoji-twin"}, "noise"
 TOLD, UNTOLD = RoutedSettings(), RoutedSettings(evidence=False)
 
 
-def add_irrelevant(folder: Path) -> None:
-    """The shipped library with random perturbations of its base, each tensor by half its own spread."""
+def add_irrelevant(folder: Path, library: Path = LIBRARY) -> None:
+    """A library with random perturbations of its base, each tensor by half its own spread."""
     if folder.exists():
         return
     work = folder.with_name(f"{folder.name}.part")
     shutil.rmtree(work, ignore_errors=True)
-    shutil.copytree(LIBRARY, work)
+    shutil.copytree(library, work)
     add_noise_sources(open_library(work), work, N_IRRELEVANT)
     work.rename(folder)
 
