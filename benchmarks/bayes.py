@@ -54,9 +54,18 @@ from bayes_rules import (
 )
 from bayes_search import SEARCH_RULES, returns_that_increase, search_rows
 from bayes_sweeps import resident_rows, size_rows, sweep_rows
-from bayes_tables import CLEAN, CORRUPT, OUTSIDE, TRAINING, jobs_of, make, read, references, tables
+from bayes_tables import CLEAN, CORRUPT, MANY, OUTSIDE, TRAINING, jobs_of, make, read, references, tables
 from bayes_tuned import tuned_scores
-from bayes_uncertainty import LEARNT, LEARNT_SUPPORT, Learnt, answer_rows, names_for, study_of, uncertainty
+from bayes_uncertainty import (
+    LEARNT,
+    LEARNT_SUPPORT,
+    Learnt,
+    answer_rows,
+    misrouted_rows,
+    names_for,
+    study_of,
+    uncertainty,
+)
 from common import ROOT, SCRATCH, Rows, machine, show, write_result
 from signs_tasks import PACKAGES, Scores, shared_out
 
@@ -158,11 +167,11 @@ class Plan:
     def of(cls, options: argparse.Namespace) -> Plan:
         """What is asked for."""
         corrupt = tuple(name for name in CORRUPT if "missing" not in name)
-        groups, taught, n = (CLEAN, OUTSIDE, corrupt), TAUGHT, options.tasks
+        groups, many, taught, n = (CLEAN, OUTSIDE, corrupt), MANY, TAUGHT, options.tasks
         if options.quick:
-            groups, taught, n = (CLEAN[:2], OUTSIDE[:2], CORRUPT[:2]), 6, 2
+            groups, many, taught, n = (CLEAN[:2], OUTSIDE[:2], CORRUPT[:2]), (), 6, 2
         shares = (1.0, 0.8, 0.4)
-        counts = [(names, max(1, int(share * n))) for names, share in zip(groups, shares, strict=True)]
+        counts = [(names, max(1, int(share * n))) for names, share in zip(groups, shares, strict=True)] + [(many, n)]
         chosen_on = [(groups[0], CHOSEN_ON), (groups[1], CHOSEN_ON), (groups[2], CHOSEN_ON // 3)]
         return cls(
             (SCRATCH if options.quick else ROOT / ".build") / "routers",
@@ -307,6 +316,7 @@ def main() -> None:
         "moved": [{"what": key, "mean": float(np.mean([each[key] for each in moves]))} for key in moves[0]],
         "search": search_rows(found.cases),
         "answers": answer_rows(study, told),
+        "misrouted": misrouted_rows(study, ("unlikely", "entropy", LEARNT, LEARNT_SUPPORT)),
         "calibration": calibration_rows(found.cases, {rule: RULES[rule] for rule in told}),
         "hindsight": hindsight_rows(found.cases),
         **uncertainty(figures, known, study, ours),

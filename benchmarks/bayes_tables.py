@@ -45,6 +45,9 @@ MOST_QUERIES = 24
 CLEAN = tuple(f"{kind}-{form}" for kind in KINDS for form in (1, 2, 5, "noise"))
 OUTSIDE = tuple(f"outside-{name}" for name in RENDERINGS)
 CORRUPT = tuple(f"corrupt-{name}-{role}" for name in CORRUPTIONS for role in ("id", "ood"))
+MANY = tuple(f"{kind}-10" for kind in KINDS)
+"""Ten shots: tasks of the classes of the frozen lists, drawn as those are."""
+
 TRAINING_SEED = 101
 
 
@@ -99,9 +102,16 @@ TRAINING = (
 
 @cache
 def task_list(name: str) -> WholeList:
-    """A frozen list by its name, or one of the router's classes."""
+    """A frozen list by its name, the same with ten shots, or one of the router's classes."""
     stage, _, form = name.partition("-")
-    return WholeList.of(training_list(form) if stage == "router" else tasks(name))
+    if stage == "router":
+        return WholeList.of(training_list(form))
+    if form not in MANY:
+        return WholeList.of(tasks(name))
+    five = tasks(f"{stage}-{form.removesuffix('10')}5")
+    settings = replace(five.sampler.settings, n_shot=(10, 10))
+    sampler = Sampler(five.sampler.suite, settings, five.sampler.seed)
+    return WholeList(name, sampler, n_tasks=five.n_tasks, shifts=five.shifts)
 
 
 def judged_catalogue(library: Library, router: TrainedRouter) -> Catalogue:

@@ -283,6 +283,19 @@ def uncertainty(figures: dict[str, float], train: Study, study: Study, several: 
     }
 
 
+def misrouted_rows(study: Study, names: Sequence[str]) -> Rows:
+    """How many tasks are misrouted among those of like scores, a tenth of the tasks each."""
+    rows: Rows = []
+    for name in names:
+        order = np.argsort(study.scores[name], kind="stable")
+        for tenth in np.array_split(order, 10):
+            score, share = float(study.scores[name][tenth].mean()), float(study.misrouted[tenth].mean())
+            rows.append(
+                {"score": name, "value": score, "misrouted": share, "excess": float(study.excess[tenth].mean())}
+            )
+    return rows
+
+
 def answer_rows(study: Study, rules: Sequence[str]) -> Rows:
     """Abstaining answer by answer, the least confident first, all tasks together: area under risk and coverage."""
     rows: Rows = []
