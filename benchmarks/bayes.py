@@ -4,10 +4,10 @@
 
 Every network that any rule may run is run once for each task, and what it says is kept (.build/routings); the rest is
 arithmetic. Posteriors learn on tasks of the router's classes, choices are made on validation tasks, figures are of the
-test lists, or of further validation tasks. *Today* is the first library and router (benchmarks/before.py), *members*
-what `adapt --mix both` takes at the same passes. Intervals are over draws; rules of three routers with three posteriors
-are averaged. Hindsight is cross-fitted, the naive one beside it. Needs routers of two more seeds (.build/routers),
-which benchmarks/beyond.py trains.
+test lists, or of further validation tasks, with the router that ships. *Today* is the first library and router
+(benchmarks/before.py), *members* what `adapt --mix both` takes at the same passes. Intervals are over draws. Hindsight
+is cross-fitted, the naive one beside it. Two routers of other seeds, with posteriors of their own, are judged on every
+third task; benchmarks/beyond.py trains them (.build/routers).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 import before
 import numpy as np
 import torch
-from bayes_compared import Compared, errors_of, group_rows, over_seeds, put
+from bayes_compared import Compared, errors_of, group_rows, put
 from bayes_curves import (
     calibration_rows,
     coverage_rows,
@@ -88,6 +88,7 @@ VARIANTS = {
 UNTRAINED = ("evidence 1", "evidence 3", "bootstrap")
 TAUGHT = 12
 """Tasks of a list from which posteriors learn."""
+EVERY = 3
 CHOSEN_ON = 6
 """Validation tasks of a list, at most, on which rules are chosen; those after them may be judged."""
 
@@ -149,7 +150,7 @@ class Plan:
 
     Args:
         routers: where routers of more seeds are.
-        seeds: of routers.
+        seeds: of routers; the first ships.
         taught: tasks of a list that posteriors learn from.
         training: those tasks.
         validation: on which rules are chosen.
@@ -185,8 +186,14 @@ class Plan:
     @property
     def tables(self) -> list[tuple[int, str, int]]:
         """Every table that is needed; rules are chosen with the first router alone."""
-        chosen_on = [(self.seeds[0], *job) for job in self.validation]
-        return chosen_on + [(seed, *job) for seed in self.seeds for job in (*self.training, *self.judged)]
+        first, *others = self.seeds
+        wanted = [(first, *job) for job in (*self.training, *self.validation, *self.judged)]
+        return wanted + [(seed, *job) for seed in others for job in (*self.training, *self.some)]
+
+    @property
+    def some(self) -> Sequence[Job]:
+        """Tasks on which routers of other seeds are judged."""
+        return self.judged[::EVERY]
 
 
 def found_by(label: str, work: Callable[..., Scores], jobs: Sequence[tuple[object, ...]]) -> list[Scores]:
@@ -203,28 +210,30 @@ class Judged:
         validated: tasks on which rules are chosen.
         cases: judged tasks.
         chosen_on: outcomes of every rule on `validated`.
-        outcomes: on judged tasks, of each router.
+        outcomes: on judged tasks.
+        others: of the other routers, on some of them.
     """
 
     taught: Sequence[Case]
     validated: Sequence[Case]
     cases: Sequence[Case]
     chosen_on: Mapping[str, Sequence[Outcome]]
-    outcomes: Sequence[Mapping[str, Sequence[Outcome]]]
+    outcomes: Mapping[str, Sequence[Outcome]]
+    others: Sequence[Mapping[str, Sequence[Outcome]]]
 
     @classmethod
     def of(cls, plan: Plan) -> Judged:
         """Learn posteriors of each router and apply every rule."""
-        found = []
-        for seed in plan.seeds:
-            posteriors = learn(cases_of(plan.routers, seed, plan.training, {}), seed)
-            cases = cases_of(plan.routers, seed, plan.judged, posteriors)
-            found.append((posteriors, cases, outcomes_of(cases)))
-        posteriors, cases, _ = found[0]
-        taught, validated = (
-            cases_of(plan.routers, plan.seeds[0], jobs, posteriors) for jobs in (plan.training, plan.validation)
+        first, *seeds = plan.seeds
+        posteriors = learn(cases_of(plan.routers, first, plan.training, {}), first)
+        taught, validated, cases = (
+            cases_of(plan.routers, first, jobs, posteriors) for jobs in (plan.training, plan.validation, plan.judged)
         )
-        return cls(taught, validated, cases, outcomes_of(validated), [outcomes for _, _, outcomes in found])
+        others = []
+        for seed in seeds:
+            own = learn(cases_of(plan.routers, seed, plan.training, {}), seed)
+            others.append(outcomes_of(cases_of(plan.routers, seed, plan.some, own)))
+        return cls(taught, validated, cases, outcomes_of(validated), outcomes_of(cases), others)
 
     def best(self, begins: tuple[str, ...], queries: bool = False) -> str:
         """The rule of least error on validation tasks among those with such names.
@@ -262,6 +271,19 @@ def headline(figures: dict[str, float], compared: Compared, one: str, ours: str,
         figures[name] = compared.harm(rule)
 
 
+def seed_rows(plan: Plan, found: Judged, beside: Sequence[Sequence[Scores]], one: str, ours: str) -> Rows:
+    """The same rules with each router, on some tasks."""
+    rows: Rows = []
+    own = {rule: outcomes[::EVERY] for rule, outcomes in found.outcomes.items()}
+    for seed, outcomes in zip(plan.seeds, (own, *found.others), strict=True):
+        compared = Compared(outcomes, beside, plan.some)
+        for rule, peer in ((one, "point"), (ours, "today"), (ours, "members 4"), ("members 4", "point")):
+            gain = compared.gain(rule, peer)
+            told = {"seed": seed, "tasks": len(plan.some), "rule": rule, "over": peer}
+            rows.append(told | {"gain": gain.mean, "low": gain.low, "high": gain.high})
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--stage", choices=("validation", "test"), default="test", help="whose tasks are judged")
@@ -279,16 +301,16 @@ def main() -> None:
     if options.only:
         return
     tuned = found_by("tuned", tuned_scores, plan.judged)
-    each_seed = [(seed, *job) for seed in plan.seeds for job in plan.judged]
-    means = found_by("means", partial(mean_network, plan.routers, plan.taught), each_seed)
+    means = found_by("means", partial(mean_network, plan.routers, plan.taught), plan.judged)
     moves = found_by("moved", partial(moved, plan.routers), plan.judged[:: len(plan.judged) // 60 or 1])
     found = Judged.of(plan)
     one, ours = found.best(("likeliest",)), found.best(("half 4", "top 4", "drawn 4"))
     asks = found.best(("half 4", "top 4"), queries=True)
-    compared = Compared(found.outcomes, [then, tuned, over_seeds(means, len(plan.seeds))], plan.judged)
+    beside = (then, tuned, means)
+    compared = Compared(found.outcomes, beside, plan.judged)
     figures: dict[str, float] = {"tasks": len(plan.judged), "seeds": len(plan.seeds)}
     headline(figures, compared, one, ours, asks)
-    hindsight, gain = hindsight_figures(found.cases, found.outcomes[0], compared.draws)
+    hindsight, gain = hindsight_figures(found.cases, found.outcomes, compared.draws)
     figures["hindsight_naive"] = hindsight["naive"]
     put(figures, "hindsight", gain)
     figures["share_of_hindsight_mean"] = figures["one_pass_gain_over_point"] / figures["hindsight"]
@@ -298,7 +320,7 @@ def main() -> None:
     train = study_of(found.taught, outcomes_of(found.taught), plan.training, {})
     learnt = {name: Learnt(train.scores, train.excess, names_for(name)) for name in (LEARNT, LEARNT_SUPPORT)}
     known = study_of(found.validated, found.chosen_on, plan.validation, learnt)
-    study = study_of(found.cases, found.outcomes[0], plan.judged, learnt)
+    study = study_of(found.cases, found.outcomes, plan.judged, learnt)
     told = ("point", one, "members 4", ours)
     choices = [{"for": "one pass", "rule": one}, {"for": "four passes", "rule": ours}, {"for": "queries", "rule": asks}]
     choices += [
@@ -309,7 +331,8 @@ def main() -> None:
     result: dict[str, Rows] = {
         "rules": [compared.row(rule) for rule in (*compared.peers, *RULES)],
         "groups": group_rows(compared, ("today", "plain base", "plain average of predictions", *told)),
-        "parts": part_rows(found.cases, found.outcomes[0], plan.judged),
+        "parts": part_rows(found.cases, found.outcomes, plan.judged),
+        "seeds": seed_rows(plan, found, [each[::EVERY] for each in beside], one, ours),
         "resident": resident,
         "choices": choices,
         "swept": sweep_rows(found.taught, found.validated) + size_rows(found.taught, found.validated),
@@ -321,11 +344,22 @@ def main() -> None:
         "hindsight": hindsight_rows(found.cases),
         **uncertainty(figures, known, study, ours),
         "coverage": coverage_rows(study, followed),
-        "reliability": sure_rows(found.outcomes[0], ("point", "members 4", ours)),
+        "reliability": sure_rows(found.outcomes, ("point", "members 4", ours)),
     }
     seen = ("rule", "networks", "error", "loss", "over today", "over point", "over members 4", "harm")
     show("rules", [{key: row[key] for key in seen if key in row} for row in result["rules"]])
-    for title in ("groups", "parts", "resident", "swept", "search", "moved", "scores", "fallbacks", "calibration"):
+    for title in (
+        "groups",
+        "seeds",
+        "parts",
+        "resident",
+        "swept",
+        "search",
+        "moved",
+        "scores",
+        "fallbacks",
+        "calibration",
+    ):
         show(title, result[title])
     if options.stage == "test" and not options.quick:
         picture(ROOT / "docs" / "images" / f"{NAME}.svg", result, ours)

@@ -35,31 +35,28 @@ def losses_of(found: Found, rule: str) -> np.ndarray:
 
 
 class Compared:
-    """Rules on the same tasks, over seeds, against references.
+    """Rules on the same tasks, against each other and what is in no table.
 
     Args:
-        found: outcomes of each seed.
+        found: outcomes of each rule.
         beside: errors and losses of what is in no table, task by task, from each source.
         jobs: the tasks.
     """
 
-    def __init__(
-        self, found: Sequence[Found], beside: Sequence[Sequence[Scores]], jobs: Sequence[tuple[str, int]]
-    ) -> None:
+    def __init__(self, found: Found, beside: Sequence[Sequence[Scores]], jobs: Sequence[tuple[str, int]]) -> None:
         self.found, self.jobs, self.draws = found, jobs, [draw_of(*job) for job in jobs]
         self.beside = {key: np.array([each[key] for each in tasks]) for tasks in beside for key in tasks[0]}
         self.peers = tuple(key.removesuffix(" error") for key in self.beside if key.endswith(" error"))
 
-    def mean(self, rule: str, what: str = "error") -> np.ndarray:
-        """Of a rule over seeds, or of what is in no table; (n_tasks,)."""
+    def of(self, rule: str, what: str = "error") -> np.ndarray:
+        """Of a rule on each task, (n_tasks,)."""
         if rule in self.peers:
             return self.beside[f"{rule} {what}"]
-        values = [(errors_of if what == "error" else losses_of)(each, rule) for each in self.found]
-        return np.mean([each[: len(self.jobs)] for each in values], axis=0)
+        return (errors_of if what == "error" else losses_of)(self.found, rule)
 
     def gain(self, rule: str, peer: str, what: str = "error") -> Interval:
         """By how much a rule is better."""
-        difference = self.mean(peer, what) - self.mean(rule, what)
+        difference = self.of(peer, what) - self.of(rule, what)
         return self.interval(lambda rows: float(difference[rows].mean()))
 
     def interval(self, statistic: object) -> Interval:
@@ -69,16 +66,16 @@ class Compared:
 
     def tail(self, rule: str, peer: str, what: str, share: float = 0.1) -> Interval:
         """By which share the tail of a rule is lower."""
-        ours, theirs = self.mean(rule, what), self.mean(peer, what)
+        ours, theirs = self.of(rule, what), self.of(peer, what)
         generator = np.random.default_rng(4)
         return cvar_reduction(ours, theirs, share, self.draws, generator=generator, n_resamples=1000)
 
     def row(self, rule: str) -> dict[str, object]:
         """All of a rule."""
-        errors, losses = self.mean(rule), self.mean(rule, "loss")
+        errors, losses = self.of(rule), self.of(rule, "loss")
         row: dict[str, object] = {"rule": rule}
         if rule not in self.peers:
-            row["networks"] = float(np.mean([each.networks for found in self.found for each in found[rule]]))
+            row["networks"] = float(np.mean([each.networks for each in self.found[rule]]))
         row |= {"error": errors.mean(), "loss": losses.mean()}
         for peer in ("today", "point", "members 4"):
             gain = self.gain(rule, peer)
@@ -93,7 +90,7 @@ class Compared:
 
     def harm(self, rule: str) -> float:
         """Share of the tasks on which a rule is clearly worse than the base."""
-        return float((self.mean(rule) > self.mean("plain base") + HARM).mean())
+        return float((self.of(rule) > self.of("plain base") + HARM).mean())
 
 
 def group_rows(compared: Compared, rules: Sequence[str]) -> Rows:
@@ -107,17 +104,8 @@ def group_rows(compared: Compared, rules: Sequence[str]) -> Rows:
     for what, mask in chosen.items():
         some = np.array(mask)
         row: dict[str, object] = {"lists": what, "tasks": int(some.sum())}
-        rows.append(row | {rule: float(compared.mean(rule)[some].mean()) for rule in rules})
+        rows.append(row | {rule: float(compared.of(rule)[some].mean()) for rule in rules})
     return rows
-
-
-def over_seeds(found: Sequence[Scores], n_seeds: int) -> list[Scores]:
-    """Means of tasks that were scored once for each seed, all tasks of a seed after each other."""
-    n_tasks = len(found) // n_seeds
-    return [
-        {key: float(np.mean([each[key] for each in found[index::n_tasks]])) for key in found[index]}
-        for index in range(n_tasks)
-    ]
 
 
 def put(figures: dict[str, float], name: str, interval: Interval) -> None:

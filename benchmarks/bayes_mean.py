@@ -22,21 +22,21 @@ TARGETS = ("gibbs", "average")
 
 
 @cache
-def _posteriors(routers: Path, seed: int, taught: int) -> Mapping[str, Amortised]:
-    tables = [read(routers, seed, *job) for job in jobs_of("router", [(TRAINING, taught)])]
+def _posteriors(routers: Path, taught: int) -> Mapping[str, Amortised]:
+    tables = [read(routers, 0, *job) for job in jobs_of("router", [(TRAINING, taught)])]
     prior = uniform_prior(len(tables[0].points))
     return {
-        target: train_posterior(tables, prior, PosteriorTraining(target=target, seed=seed))  # type: ignore[arg-type]
+        target: train_posterior(tables, prior, PosteriorTraining(target=target))  # type: ignore[arg-type]
         for target in TARGETS
     }
 
 
-def mean_network(routers: Path, taught: int, seed: int, name: str, index: int) -> Scores:
+def mean_network(routers: Path, taught: int, name: str, index: int) -> Scores:
     """Error and loss of one network of the mean weights and experts of each posterior."""
-    table, network, router = read(routers, seed, name, index), live(LIBRARY), trained(router_folder(routers, seed))
+    table, network, router = read(routers, 0, name, index), live(LIBRARY), trained(router_folder(routers))
     look, n_sources = Look(network, task_list(name).episode(index)), len(network.library.names)
     found: Scores = {}
-    for target, posterior in _posteriors(routers, seed, taught).items():
+    for target, posterior in _posteriors(routers, taught).items():
         with torch.no_grad():
             place = posterior(table, uniform_prior(len(table.points))).mean().float()
         mixture = as_mixture(network, place[None, :n_sources], network.library.names).without_idle()
