@@ -6,8 +6,8 @@ Every network that any rule may run is run once for each task, and what it says 
 arithmetic. Posteriors learn on tasks of the router's classes, choices are made on validation tasks, figures are of the
 test lists, or of further validation tasks, with the router that ships. *Today* is the first library and router
 (benchmarks/before.py), *members* what `adapt --mix both` takes at the same passes. Intervals are over draws. Hindsight
-is cross-fitted, the naive one beside it. Two routers of other seeds, with posteriors of their own, are judged on every
-third task; benchmarks/beyond.py trains them (.build/routers).
+is cross-fitted, the naive one beside it. Two routers of other seeds, with posteriors that learn from half of the tasks,
+are judged on every fourth; benchmarks/beyond.py trains them (.build/routers).
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ VARIANTS = {
 UNTRAINED = ("evidence 1", "evidence 3", "bootstrap")
 TAUGHT = 12
 """Tasks of a list from which posteriors learn."""
-EVERY = 3
+EVERY = 4
 CHOSEN_ON = 6
 """Validation tasks of a list, at most, on which rules are chosen; those after them may be judged."""
 
@@ -188,7 +188,12 @@ class Plan:
         """Every table that is needed; rules are chosen with the first router alone."""
         first, *others = self.seeds
         wanted = [(first, *job) for job in (*self.training, *self.validation, *self.judged)]
-        return wanted + [(seed, *job) for seed in others for job in (*self.training, *self.some)]
+        return wanted + [(seed, *job) for seed in others for job in (*self.fewer, *self.some)]
+
+    @property
+    def fewer(self) -> Sequence[Job]:
+        """Tasks from which posteriors of the other routers learn."""
+        return self.training[::2]
 
     @property
     def some(self) -> Sequence[Job]:
@@ -231,7 +236,7 @@ class Judged:
         )
         others = []
         for seed in seeds:
-            own = learn(cases_of(plan.routers, seed, plan.training, {}), seed)
+            own = learn(cases_of(plan.routers, seed, plan.fewer, {}), seed)
             others.append(outcomes_of(cases_of(plan.routers, seed, plan.some, own)))
         return cls(taught, validated, cases, outcomes_of(validated), outcomes_of(cases), others)
 

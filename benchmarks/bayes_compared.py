@@ -103,8 +103,9 @@ def group_rows(compared: Compared, rules: Sequence[str]) -> Rows:
     chosen |= {kind: [each == kind for each in kinds] for kind in dict.fromkeys(kinds)}
     for what, mask in chosen.items():
         some = np.array(mask)
-        row: dict[str, object] = {"lists": what, "tasks": int(some.sum())}
-        rows.append(row | {rule: float(compared.of(rule)[some].mean()) for rule in rules})
+        if some.any():
+            told: dict[str, object] = {"lists": what, "tasks": int(some.sum())}
+            rows.append(told | {rule: float(compared.of(rule)[some].mean()) for rule in rules})
     return rows
 
 
