@@ -218,6 +218,31 @@ def tokenizer(folder: Path) -> Target:
     return in_file(folder / "tokenizer.json", read)
 
 
+def posterior(folder: Path) -> Target:
+    """posterior.safetensors of a router."""
+    from smatter.posterior.learnt import read_posterior
+
+    return in_file(folder / "posterior.safetensors", read_posterior)
+
+
+def catalogue(folder: Path) -> Target:
+    """A catalogue of mixtures that stay in memory."""
+    from smatter.route.kept import read_catalogue
+
+    return in_file(folder / "catalogue", lambda path: read_catalogue(path).mixtures)
+
+
+def drift(folder: Path) -> Target:
+    """A file that watches for drift, and one more task for it."""
+    from smatter.route.watch import read_watch
+
+    def read(path: Path) -> None:
+        found = read_watch(path)
+        found.after(dict.fromkeys(found.states, 0.5))
+
+    return in_file(folder / "drift.json", read)
+
+
 def in_file(path: Path, read: Callable[[Path], object]) -> Target:
     """Put the bytes in a file and read that."""
 
@@ -238,6 +263,7 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
     "header": header, "json": json_text, "manifest": manifest, "recipe": recipe, "bank": bank, "router": router,
     "profile": profile, "merge": merge, "csv": table, "jsonl": lines, "list": task_list, "suite": suite,
     "cache": cached, "weights": weights, "seal": seal, "config": config, "tokenizer": tokenizer,
+    "posterior": posterior, "catalogue": catalogue, "drift": drift,
 }  # fmt: skip
 
 

@@ -113,7 +113,8 @@ def test_thresholds_of_another_rule_or_score_are_refused() -> None:
     "change",
     [
         {"temperature": 0.0}, {"temperature": "hot"}, {"names": []}, {"schema": 2}, {"stranger": 1},
-        {"settings": {"width": 4, "queries": True}}, {"names": ["one"]},
+        {"settings": {"width": 4, "queries": True}}, {"names": ["one"]}, {"sources": {"base": "b" * 64}},
+        {"settings": {"width": 0, "queries": True, "family": "categorical"}}, {"settings": {"width": 10**9}},
         {"calibrations": [{"rule": "map", "tasks": "t", "digest": "a" * 64, "scores": ["entropy"]}] * 2},
     ],
 )  # fmt: skip
@@ -129,6 +130,10 @@ def test_files_that_are_no_posterior_are_refused(tmp_path: Path, change: dict) -
     save_file(tensors, path)
     with pytest.raises(InvalidRouter, match="train it again"):
         read_posterior(path)
+    for name, change in (("log_prior", slice(3)), ("calibration.0.errors", slice(2))):
+        save_file(tensors | {name: tensors[name][change].clone()}, path, {KEY: json.dumps(header)})
+        with pytest.raises(InvalidRouter, match="train it again"):
+            read_posterior(path)
     tensors["network.score.0.weight"][0, 0] = math.nan
     save_file(tensors, path, {KEY: json.dumps(header)})
     with pytest.raises(InvalidRouter, match="NaN"):

@@ -17,6 +17,7 @@ from torch.nn.functional import one_hot
 
 from smatter.algebra.layers import seeded_linear
 from smatter.algebra.luck import difference_error
+from smatter.errors import InvalidSettings
 from smatter.posterior.categorical import Categorical
 from smatter.posterior.families import Density, UpperLevel, chosen_rows, density_of, row_families
 from smatter.posterior.task_table import TaskTable
@@ -24,6 +25,7 @@ from smatter.settings import check_choices
 from smatter.settings.posteriors import Family
 
 N_FACTS, N_QUERY_FACTS = 14, 2
+MAX_WIDTH = 1_024
 LARGEST_EXCESS, LARGEST_LOSS = 10.0, 3.0
 """Standard errors and nats beyond which a difference says nothing more."""
 
@@ -44,6 +46,8 @@ class PosteriorSettings:
 
     def __post_init__(self) -> None:
         check_choices(self, family=Family)
+        if not 1 <= self.width <= MAX_WIDTH:
+            raise InvalidSettings(f"a hidden layer of {self.width}: give from 1 to {MAX_WIDTH}")
 
 
 class Amortised(nn.Module):

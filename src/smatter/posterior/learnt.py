@@ -18,14 +18,14 @@ from torch import Tensor
 
 from smatter.algebra.luck import difference_error
 from smatter.compose.records import Number, Words
-from smatter.errors import InvalidRouter, InvalidSettings
+from smatter.errors import InvalidRouter, InvalidSettings, SmatterError
 from smatter.files.fields import Digest, Name, first_mistake
 from smatter.files.reading import MappedFile, as_torch, parse_json
 from smatter.files.writing import write_tensors
 from smatter.posterior.amortised import Amortised, PosteriorSettings
 from smatter.posterior.catalogue import Catalogue
 from smatter.posterior.categorical import Categorical
-from smatter.posterior.task_table import TaskTable
+from smatter.posterior.task_table import N_OWN, TaskTable
 from smatter.posterior.tempered import tempered_evidence
 from smatter.records import TensorSpec
 
@@ -51,6 +51,13 @@ class RuleCalibration:
     digest: str
     scores: Mapping[str, Tensor]
     errors: Tensor
+
+    def __post_init__(self) -> None:
+        errors = self.errors
+        if errors.ndim != 1 or any(each.shape != errors.shape for each in self.scores.values()):
+            raise InvalidSettings(f"the calibration of {self.rule} has not one error and one of each score for a task")
+        if not bool(((errors >= 0) & (errors <= 1)).all()):  # also refuses NaN
+            raise InvalidSettings(f"errors of the calibration of {self.rule} are no shares of queries")
 
     def threshold(self, score: str, coverage: float) -> float:
         """The score up to which that share of the tasks is answered.
@@ -109,6 +116,16 @@ class LearntPosterior:
     temperature: float = 1.0
     calibrations: Mapping[str, RuleCalibration] = field(default_factory=dict)
     record: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        catalogue = self.catalogue
+        n_plain = int((catalogue.experts[:, -1] == 1).sum())
+        if self.log_prior.shape != (n_rows := N_OWN + len(catalogue) + n_plain,):
+            raise InvalidSettings(f"the prior is of {len(self.log_prior)} routings, and a task has {n_rows}")
+        if not bool((self.log_prior <= 0).all() and self.log_prior.isfinite().any()):  # also refuses NaN
+            raise InvalidSettings("the prior has no log-probabilities")
+        if len(self.sources) != (n_sources := catalogue.weights.shape[1]):
+            raise InvalidSettings(f"the catalogue weighs {n_sources} sources, and {len(self.sources)} are named")
 
     def __call__(self, table: TaskTable) -> Categorical:
         """q of a task."""
@@ -213,5 +230,5 @@ def read_posterior(path: Path) -> LearntPosterior:
         )
     except ValidationError as error:
         raise InvalidRouter(f"{path} is not a posterior ({first_mistake(error)}); train it again") from None
-    except (LookupError, RuntimeError, ValueError, InvalidRouter) as error:
+    except (LookupError, RuntimeError, ValueError, SmatterError) as error:
         raise InvalidRouter(f"{path} is not a sound posterior: {str(error)[:200]}; train it again") from None
