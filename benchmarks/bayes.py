@@ -6,8 +6,9 @@ Every network that any rule may run is run once for each task, and what it says 
 arithmetic. Posteriors learn on tasks of the router's classes, choices are made on validation tasks, figures are of the
 test lists, or of further validation tasks, with the router that ships. *Today* is the first library and router
 (benchmarks/before.py), *members* what `adapt --mix both` takes at the same passes. Intervals are over draws. Hindsight
-is cross-fitted, the naive one beside it. Two routers of other seeds, with posteriors that learn from half of the tasks,
-are judged on every fourth; benchmarks/beyond.py trains them (.build/routers).
+is cross-fitted, the naive one beside it. On every fourth task stand two routers of other seeds (benchmarks/beyond.py
+trains them, .build/routers) with the same posteriors, whose parameters belong to no router, the networks of mean
+weights, and networks that are tuned on the examples.
 """
 
 from __future__ import annotations
@@ -188,16 +189,11 @@ class Plan:
         """Every table that is needed; rules are chosen with the first router alone."""
         first, *others = self.seeds
         wanted = [(first, *job) for job in (*self.training, *self.validation, *self.judged)]
-        return wanted + [(seed, *job) for seed in others for job in (*self.fewer, *self.some)]
-
-    @property
-    def fewer(self) -> Sequence[Job]:
-        """Tasks from which posteriors of the other routers learn."""
-        return self.training[::2]
+        return wanted + [(seed, *job) for seed in others for job in self.some]
 
     @property
     def some(self) -> Sequence[Job]:
-        """Tasks on which routers of other seeds are judged."""
+        """Tasks on which routers of other seeds, and what takes long, are judged."""
         return self.judged[::EVERY]
 
 
@@ -234,10 +230,7 @@ class Judged:
         taught, validated, cases = (
             cases_of(plan.routers, first, jobs, posteriors) for jobs in (plan.training, plan.validation, plan.judged)
         )
-        others = []
-        for seed in seeds:
-            own = learn(cases_of(plan.routers, seed, plan.fewer, {}), seed)
-            others.append(outcomes_of(cases_of(plan.routers, seed, plan.some, own)))
+        others = [outcomes_of(cases_of(plan.routers, seed, plan.some, posteriors)) for seed in seeds]
         return cls(taught, validated, cases, outcomes_of(validated), outcomes_of(cases), others)
 
     def best(self, begins: tuple[str, ...], queries: bool = False) -> str:
@@ -255,8 +248,6 @@ def headline(figures: dict[str, float], compared: Compared, one: str, ours: str,
     """Differences that the documents tell."""
     for name, rule, peer in (
         ("one_pass_gain_over_point", one, "point"),
-        ("mean_weights_gibbs_gain_over_point", "mean weights, gibbs", "point"),
-        ("mean_weights_average_gain_over_point", "mean weights, average", "point"),
         ("k4_gain", ours, "today"),
         ("k4_gain_over_members", ours, "members 4"),
         ("k4_gain_over_random", ours, "random members 4"),
@@ -276,12 +267,13 @@ def headline(figures: dict[str, float], compared: Compared, one: str, ours: str,
         figures[name] = compared.harm(rule)
 
 
-def seed_rows(plan: Plan, found: Judged, beside: Sequence[Sequence[Scores]], one: str, ours: str) -> Rows:
+def seed_rows(
+    plan: Plan, found: Sequence[Mapping[str, Sequence[Outcome]]], then: Sequence[Scores], one: str, ours: str
+) -> Rows:
     """The same rules with each router, on some tasks."""
     rows: Rows = []
-    own = {rule: outcomes[::EVERY] for rule, outcomes in found.outcomes.items()}
-    for seed, outcomes in zip(plan.seeds, (own, *found.others), strict=True):
-        compared = Compared(outcomes, beside, plan.some)
+    for seed, outcomes in zip(plan.seeds, found, strict=True):
+        compared = Compared(outcomes, (then,), plan.some)
         for rule, peer in ((one, "point"), (ours, "today"), (ours, "members 4"), ("members 4", "point")):
             gain = compared.gain(rule, peer)
             told = {"seed": seed, "tasks": len(plan.some), "rule": rule, "over": peer}
@@ -305,14 +297,15 @@ def main() -> None:
     then = found_by("references", references, plan.judged)
     if options.only:
         return
-    tuned = found_by("tuned", tuned_scores, plan.judged)
-    means = found_by("means", partial(mean_network, plan.routers, plan.taught), plan.judged)
+    tuned = found_by("tuned", tuned_scores, plan.some)
+    means = found_by("means", partial(mean_network, plan.routers, plan.taught), plan.some)
     moves = found_by("moved", partial(moved, plan.routers), plan.judged[:: len(plan.judged) // 60 or 1])
     found = Judged.of(plan)
     one, ours = found.best(("likeliest",)), found.best(("half 4", "top 4", "drawn 4"))
     asks = found.best(("half 4", "top 4"), queries=True)
-    beside = (then, tuned, means)
-    compared = Compared(found.outcomes, beside, plan.judged)
+    compared = Compared(found.outcomes, (then,), plan.judged)
+    of_some = {rule: outcomes[::EVERY] for rule, outcomes in found.outcomes.items()}
+    fewer = Compared(of_some, (then[::EVERY], tuned, means), plan.some)
     figures: dict[str, float] = {"tasks": len(plan.judged), "seeds": len(plan.seeds)}
     headline(figures, compared, one, ours, asks)
     hindsight, gain = hindsight_figures(found.cases, found.outcomes, compared.draws)
@@ -337,7 +330,8 @@ def main() -> None:
         "rules": [compared.row(rule) for rule in (*compared.peers, *RULES)],
         "groups": group_rows(compared, ("today", "plain base", "plain average of predictions", *told)),
         "parts": part_rows(found.cases, found.outcomes, plan.judged),
-        "seeds": seed_rows(plan, found, [each[::EVERY] for each in beside], one, ours),
+        "fewer tasks": [fewer.row(rule) for rule in (*fewer.peers, *told)],
+        "seeds": seed_rows(plan, (of_some, *found.others), then[::EVERY], one, ours),
         "resident": resident,
         "choices": choices,
         "swept": sweep_rows(found.taught, found.validated) + size_rows(found.taught, found.validated),
@@ -352,7 +346,8 @@ def main() -> None:
         "reliability": sure_rows(found.outcomes, ("point", "members 4", ours)),
     }
     seen = ("rule", "networks", "error", "loss", "over today", "over point", "over members 4", "harm")
-    show("rules", [{key: row[key] for key in seen if key in row} for row in result["rules"]])
+    for title in ("rules", "fewer tasks"):
+        show(title, [{key: row[key] for key in seen if key in row} for row in result[title]])
     for title in (
         "groups",
         "seeds",
