@@ -11,6 +11,7 @@ from smatter.certify.bound import UpperBound
 from smatter.certify.conformal import (
     adaptive_scores,
     conformal_limit,
+    conformal_limit_of_tasks,
     coverage_by_group,
     excess_loss_limit,
     least_ambiguous_scores,
@@ -167,7 +168,12 @@ def of_ensembles(n: int, n_routings: int = 4, n_classes: int = 5) -> Trial:
         votes = (posterior[:, :, None] * np.eye(n_classes)[predictions.argmax(axis=2)]).sum(axis=1)
         of_map = np.take_along_axis(wrong, posterior.argmax(axis=1)[:, None], axis=1)[:, 0]
         limits = map_loss_limits(gibbs_losses(posterior, wrong), posterior.max(axis=1))
+        least = (
+            0.01 / n_classes
+        )  # probabilities are mixed with a hundredth of the uniform: NLL then has a largest value
+        nll = [np.log(0.99 * each + least) / np.log(least) for each in (predictions[:, :, 0], average[:, 0])]
         return {
+            "nll": (gibbs_losses(posterior, nll[0]), nll[1]),
             "brier": (
                 gibbs_losses(posterior, ((predictions - truth) ** 2).sum(axis=2) / 2),
                 ((average - truth) ** 2).sum(axis=1) / 2,
@@ -207,6 +213,18 @@ def of_conformal(n: int) -> Trial:
         excess = scales * generator.normal(size=n + 1)
         limit = excess_loss_limit(excess[:-1], DELTA, scales[:-1])
         yield "conformal limit of excess loss", excess[-1] > scales[-1] * limit.value, np.nan
+
+    return trial
+
+
+def of_queries(n: int) -> Trial:
+    """A query of a new task, for each calibration set; queries of a task are alike, and tasks have 1 to 30 of them."""
+
+    def trial(generator: np.random.Generator) -> Iterator[tuple[str, bool, float]]:
+        sizes = generator.choice([1, 5, 30], size=n + 1)
+        scores = [generator.normal() + generator.normal(size=size) / size for size in sizes]
+        limit = conformal_limit_of_tasks(scores[:-1], DELTA)
+        yield "conformal limit, all queries of each task", scores[-1][0] > limit.value, np.nan
 
     return trial
 
@@ -269,6 +287,7 @@ def all_trials(n: int) -> dict[str, Trial]:
         "four routings": of_ensembles(n),
         "sure predictions": of_conformal(n),
         "coins": of_streams(2 * n),
+        "alike queries": of_queries(n),
     }
 
 

@@ -1,9 +1,10 @@
-"""Real tasks for certificates.py: what the router that ships does on tasks of Signs, kept in .build/certificates.
+"""Tasks of Signs for two benchmarks: what the router that ships does on them, kept in .build/certificates.
 
-`python benchmarks/certificates_tasks.py` adds tasks until it is stopped, and goes on where it was. A task is a line of
-JSON in the file of its list; a line that was not finished is left out.
+`python benchmarks/certificates_tasks.py real|shipped` adds tasks until it is stopped, and goes on where it was. A task
+is a line of JSON in the file of its list; a line that was not finished is left out.
 """
 
+import argparse
 import json
 import math
 import time
@@ -29,8 +30,13 @@ FORMS = tuple(f"{kind}-{form}" for form in (5, 1, 2, "noise") for kind in ("id",
 CALIBRATION = tuple(f"calibration-{form}" for form in FORMS)
 TEST = tuple(f"test-{form}" for form in (*FORMS, *(f"ood-{form}" for form in (5, 1, 2, "noise"))))
 CORRUPT = tuple(sorted(path.stem for path in (SHIPPED / "signs" / "lists").glob("validation-corrupt-*-id.json")))
-PLAN = ((CALIBRATION, 100), (("validation-id-5", *CORRUPT), 15), (TEST, 30), (CALIBRATION, 1000))
-"""Lists and how many of their tasks, in this order, a task of each list in turn."""
+CHANGED = ("validation-id-5", *CORRUPT)
+ASKED = ("test-id-5", "test-ood-5")
+PLANS = {
+    "shipped": ((ASKED, 100), (CHANGED, 40), (CHANGED, 60), (ASKED, 300)),
+    "real": ((CALIBRATION, 100), (CHANGED, 15), (TEST, 30), (CALIBRATION, 1000)),
+}
+"""Lists and how many of their tasks, in this order, a task of each list in turn; for which benchmark."""
 
 
 @cache
@@ -104,22 +110,26 @@ def make(name: str, index: int) -> dict[str, Any]:
         "entropy": float(-(weights * np.log(np.maximum(weights, 1e-300))).sum()),
         "divergence": float((weights * np.log(np.maximum(weights, 1e-300) / np.maximum(prior, 1e-12))).sum()),
         "loss": adapted.loss,
+        "uncertainty": adapted.uncertainty,
         "seconds": time.perf_counter() - begin,
     }
 
 
-def jobs() -> Iterator[tuple[str, int]]:
+def jobs(plan: str) -> Iterator[tuple[str, int]]:
     """What is to be done, in the order in which it is done."""
-    for lists, count in PLAN:
+    for lists, count in PLANS[plan]:
         yield from ((name, index) for index in range(count) for name in lists)
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("plan", choices=PLANS, help="the benchmark that reads them")
+    plan = parser.parse_args().plan
     FOLDER.mkdir(parents=True, exist_ok=True)
     known: dict[str, set[int]] = {}
     router = trained(ROUTER)
     router.check_fits(live(LIBRARY))
-    for name, index in jobs():
+    for name, index in jobs(plan):
         if name not in known:
             mend(FOLDER / f"{name}.jsonl")
             known[name] = {record.told["index"] for record in records(name)}

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from smatter.route.certificates import Certificate, Judged, bounds_of, selected_of
+from smatter.route.class_sets import class_sets
 
 
 def judged(n: int, seed: int = 0) -> Judged:
@@ -12,7 +13,8 @@ def judged(n: int, seed: int = 0) -> Judged:
     generator = np.random.default_rng(seed)
     scores = generator.random(n)
     errors = generator.binomial(20, 0.05 + 0.5 * scores) / 20
-    return Judged(errors, errors / 2, {"weight-entropy": scores, "support-loss": generator.random(n)})
+    misses = tuple(generator.random((n, 4)))
+    return Judged(errors, errors / 2, {"weight-entropy": scores, "support-loss": generator.random(n)}, misses)
 
 
 def certificate(n: int = 60, **changes: Any) -> Certificate:
@@ -29,6 +31,7 @@ def certificate(n: int = 60, **changes: Any) -> Certificate:
         "sources": "c" * 64,
         "bounds": bounds_of(found, 0.05),
         "selected": selected_of(found, 0.05),
+        "sets": class_sets(found.misses, ["greek", "latin"] * (n // 2), "some-list"),
         "watched": {name: tuple(values.tolist()) for name, values in found.scores.items()},
     }
     return Certificate(**(facts | changes))

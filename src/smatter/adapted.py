@@ -135,6 +135,15 @@ class Adapted:
         self._model = self.learnt.model
         self.recipe = self._model.recipe
 
+    def certify(self, certificates: tuple[Certificate, ...]) -> None:
+        """Keep what calibration tasks say of the rule that was followed, and nothing that was said before.
+
+        The recipe carries sets of classes, of several lists those of the last.
+        """
+        self.certificates = certificates
+        sets = certificates[-1].sets if certificates else None
+        self.recipe = replace(self.recipe, notes=self.recipe.notes.model_copy(update={"sets": sets}))
+
     @property
     def class_names(self) -> tuple[str, ...]:
         """Names of the classes, in the order of predictions."""
@@ -333,6 +342,7 @@ class Adapted:
             "decision": fit.decision and fit.decision.model_dump(),
             "uncertainty": self.uncertainty,
             "certificates": [each.told() for each in self.certificates],
+            "sets": (sets := self.recipe.notes.sets) and sets.model_dump(mode="json"),
             "drift": self.watch and self.watch.model_dump(mode="json", include={"then", "seen", "alarms"}),
             "steps": list(fit.trace.losses),
             "path": [list(row) for row in fit.trace.path],

@@ -101,7 +101,7 @@ def adapt(
     changed = (queries, budgets, getattr(settings, "catalogue", None))
     if asked is not None and head == "prototype" and all(each is None for each in changed):
         digest = sources_digest(library.manifest)
-        adapted.certificates = certificates_beside(asked.certificates, origin, digest, fit.decision)
+        adapted.certify(certificates_beside(asked.certificates, origin, digest, fit.decision))
     if drift is not None:
         adapted = watched(live, task, adapted, router=asked, path=Path(drift), on_drift=on_drift)
     if queries is not None:

@@ -26,7 +26,7 @@ def test_shapes_know_their_mean_and_tail(shape) -> None:
 def test_every_bound_has_its_row() -> None:
     rows = violation_rows(all_trials(60), 2, lambda: None)
     names = [row["bound"] for row in rows]
-    assert len(names) == len(set(names)) == 27
+    assert len(names) == len(set(names)) == 29
     assert all(0 <= row["violation_rate"] <= 1 for row in rows)
 
 

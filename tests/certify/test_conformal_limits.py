@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
+from smatter.algebra.conformal import conformal_rank
 from smatter.certify.conformal import (
     ConformalLimit,
     adaptive_scores,
     conformal_limit,
-    conformal_rank,
+    conformal_limit_of_tasks,
     coverage_by_group,
     excess_loss_limit,
     least_ambiguous_scores,
@@ -30,13 +31,36 @@ def draw_queries(generator: np.random.Generator, n: int) -> tuple[np.ndarray, np
     return sure / sure.sum(axis=1, keepdims=True), labels
 
 
-def test_the_rank_is_the_least_that_promises() -> None:
-    """A new score is below the r-th of n with probability r / (n + 1), exactly."""
-    for n in (1, 9, 19, 20, 99):
+def test_a_limit_of_tasks_with_one_query_each_is_the_usual_one() -> None:
+    generator = np.random.default_rng(0)
+    for n in (1, 18, 19, 20, 57):
+        scores = generator.random(n).round(1)  # with ties
         for delta in (0.05, 0.1, 0.3):
-            rank = conformal_rank(n, delta)
-            assert rank / (n + 1) >= 1 - delta - 1e-12 > (rank - 1) / (n + 1) - 1e-9
-    assert conformal_limit(np.arange(18), 0.05).vacuous and not conformal_limit(np.arange(19), 0.05).vacuous
+            assert conformal_limit_of_tasks(scores[:, None], delta) == conformal_limit(scores, delta)
+
+
+def test_queries_of_new_tasks_are_covered_though_those_of_a_task_are_alike() -> None:
+    """Tasks differ much and have from 1 to 30 queries; as if all queries were independent, coverage is too low."""
+    generator, found, naive = np.random.default_rng(0), [], []
+
+    def draw(n: int) -> list[np.ndarray]:
+        sizes = generator.choice([1, 30], size=n)
+        return [generator.exponential() * (size == 1) + 0.1 * generator.random(size) for size in sizes]
+
+    for _ in range(400):
+        known, new = draw(30), draw(20)
+        limit = conformal_limit_of_tasks(known, 0.2).value
+        found.append(np.mean([(each <= limit).mean() for each in new]))
+        naive.append(np.mean([(each <= conformal_limit(np.concatenate(known), 0.2).value).mean() for each in new]))
+    error = 3 * np.std(found) / 20
+    assert 0.8 - error <= np.mean(found) <= 0.8 + 2 / 31 + error and np.mean(naive) < 0.7
+
+
+def test_a_task_without_queries_and_a_score_that_is_no_number_are_refused() -> None:
+    assert conformal_limit_of_tasks([], 0.1).vacuous
+    for scores in ([[0.1], []], [[0.1], [np.nan]], [[[0.1]]]):
+        with pytest.raises(InvalidCertificate, match="a row of numbers for each task"):
+            conformal_limit_of_tasks(scores, 0.1)
 
 
 @pytest.mark.parametrize("rule", RULES)

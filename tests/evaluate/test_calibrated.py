@@ -17,11 +17,14 @@ from smatter.evaluate.calibrated import calibrate_router
 from smatter.evaluate.run import Scorer
 from smatter.evaluate.trials import trials_of
 from smatter.library.library import Library
+from smatter.library.recipes import read_recipe
+from smatter.methods.router import RoutedSettings
 from smatter.posterior.amortised import Amortised, PosteriorSettings
 from smatter.posterior.catalogue import usual_catalogue
 from smatter.posterior.learnt import LearntPosterior
 from smatter.posterior.prior import uniform_prior
 from smatter.route.certificates import CalibrationSettings
+from smatter.route.class_sets import class_sets
 from smatter.route.store import read_router, write_router
 from smatter.route.table import row_names
 from smatter.tasks.lists import TaskList
@@ -102,6 +105,28 @@ def test_adapt_tells_the_certificate_of_its_rule_and_of_no_other(tiny_library, m
     assert not smatter.adapt(fewer, support, router=folder).certificates
 
 
+def test_sets_are_calibrated_with_what_adapt_predicts_and_a_recipe_carries_them(
+    tiny_library, made, tmp_path: Path
+) -> None:
+    folder, tasks = made
+    certificate = read_router(folder).certificates[0]
+    misses, domains = [], []
+    for trial in trials_of(tasks, "by hand"):
+        told = smatter.adapt(tiny_library, trial.support, router=folder).predict(trial.queries).probabilities
+        misses.append(1 - told.double().numpy()[np.arange(len(trial.truth)), list(trial.truth)])
+        domains.append(trial.domain)
+    wanted = class_sets(misses, domains, "mine", choices=2)
+    assert certificate.sets and certificate.sets.domains.keys() == wanted.domains.keys() == set(domains)
+    assert certificate.sets.limits == pytest.approx(wanted.limits, abs=3e-6)
+    support = trials_of(tasks, "one")[0].support
+    adapted = smatter.adapt(tiny_library, support, router=folder)
+    adapted.save(tmp_path / "task.safetensors")
+    assert read_recipe(tmp_path / "task.safetensors").notes.sets == certificate.sets
+    assert adapted.to_dict()["sets"]["tasks"] == "mine"
+    for how in ({"head": "ridge"}, {"queries": support.inputs}, {"settings": RoutedSettings(max_sources=1)}):
+        assert smatter.adapt(tiny_library, support, router=folder, **how).recipe.notes.sets is None, how
+
+
 def test_kept_scores_are_not_computed_again(tiny_library, made, monkeypatch) -> None:
     folder, tasks = made
     before = read_router(folder).certificates
@@ -151,10 +176,11 @@ def test_drift_switches_the_decision_and_withdraws_certificates(tiny_library, ma
             break
         assert found.certificates and len(found.recipe.mixture.mean_weights) > 1
     assert found and found.watch and {each.kind for each in found.watch.alarms} == {"fall"}
-    assert not found.certificates and found.to_dict()["drift"]["alarms"]
+    assert not found.certificates and found.to_dict()["drift"]["alarms"] and found.recipe.notes.sets is None
     assert found.shares == {tiny_library.manifest.base: 1.0}
     assert found.recipe.notes.decision and found.recipe.notes.decision.outcome == "abstained"
     warned = smatter.adapt(tiny_library, support, router=tmp_path / "router", drift=file, on_drift="warn")
+    assert warned.recipe.notes.sets is None, "not where the model is the usual one either"
     assert len(warned.shares) > 1 and any("no longer like" in note for note in warned.fit.notes)
 
 

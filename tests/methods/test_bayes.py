@@ -5,17 +5,19 @@ from pathlib import Path
 
 import pytest
 import torch
+from made_certificates import certificate
 from small_routers import make_decided
 
 import smatter
 from smatter.adapted import Adapted
 from smatter.compose.records import Decision
-from smatter.errors import InvalidRouter, InvalidSettings
+from smatter.errors import InvalidCertificate, InvalidRouter, InvalidSettings
 from smatter.library.library import Library
 from smatter.library.recipes import read_recipe
 from smatter.live.mixture import LiveMixture
 from smatter.methods.bayes import BayesSettings
 from smatter.methods.router import RoutedSettings
+from smatter.route.certificates import Guarantee, Selected, sources_digest
 from smatter.route.store import TrainedRouter, read_router
 from smatter.tasks.suite import Suite
 from smatter.tasks.support import Support
@@ -143,7 +145,7 @@ def test_order_of_examples_does_not_matter(tiny_library, given) -> None:
 
 def test_the_decision_is_in_the_file_and_in_the_cache(tiny_library, given, tmp_path: Path) -> None:
     router, support = given
-    settings = BayesSettings(router=router, decision="map", abstain="loss@risk=0.9", fallback="base")
+    settings = BayesSettings(router=router, decision="map", abstain="loss@coverage=0.9", fallback="base")
     first = smatter.adapt(tiny_library, support, "bayes", settings, cache=tmp_path / "cache")
     second = smatter.adapt(tiny_library, support, "bayes", settings, cache=tmp_path / "cache")
     assert second.fit.decision == first.fit.decision and second.fit.seconds == first.fit.seconds
@@ -157,6 +159,22 @@ def test_the_decision_is_in_the_file_and_in_the_cache(tiny_library, given, tmp_p
     ]
     assert scores[0] == scores[2] != scores[1], "other queries are another task"
     assert isinstance(first.fit.decision, Decision) and first.to_dict()["decision"]["rule"] == "map"
+
+
+def test_a_limit_by_risk_is_proven_and_its_certificate_stands_beside(tiny_library, given) -> None:
+    router, support = given
+    risk = Guarantee(about="mean error of the surest 90% of tasks by loss", method="betting", value=0.5, estimate=0.4)
+    row = Selected(score="loss", coverage=0.9, threshold=4.0, coverage_low=0.8, risk=risk)
+    told = certificate(rule="map", selected=(row,), sources=sources_digest(tiny_library.manifest))
+    asked = replace(router, certificates=(told,)), support
+    found = adapted(tiny_library, asked, decision="map", abstain="loss@risk=0.6")
+    assert found.decision and (found.decision.outcome, found.decision.threshold) == ("routed", 4.0)
+    assert [each.bounds for each in found.certificates] == [(risk,)] and found.recipe.notes.sets is None
+    assert adapted(tiny_library, asked, decision="map").recipe.notes.sets == told.sets
+    with pytest.raises(InvalidCertificate, match="no threshold on loss is proven"):
+        adapted(tiny_library, asked, decision="map", abstain="loss@risk=0.4")
+    with pytest.raises(InvalidCertificate, match="which @risk needs: run `smatter calibrate`"):
+        adapted(tiny_library, given, decision="map", abstain="loss@risk=0.6")
 
 
 @pytest.mark.parametrize(

@@ -84,15 +84,6 @@ def test_a_threshold_answers_the_share_that_was_asked_for() -> None:
         assert float((scores <= known.threshold("entropy", coverage)).double().mean()) == pytest.approx(coverage)
 
 
-def test_a_threshold_for_a_risk_is_the_largest_that_meets_it() -> None:
-    known = posterior().calibration("half:3")
-    assert known.threshold_for_risk("entropy", 0.11) == pytest.approx(0.3)  # errors 0, 0.1, 0.2
-    assert known.threshold_for_risk("entropy", 0.0) == pytest.approx(0.1)
-    assert known.threshold_for_risk("entropy", 1.0) == pytest.approx(0.5)
-    with pytest.raises(InvalidSettings, match="ask for more"):
-        replace(known, errors=ERRORS + 0.1).threshold_for_risk("entropy", 0.05)
-
-
 @pytest.mark.parametrize("coverage", [0.0, -0.1, 1.1, math.nan])
 def test_what_is_no_share_is_refused(coverage: float) -> None:
     with pytest.raises(InvalidSettings, match="coverage"):

@@ -8,6 +8,7 @@ from made_certificates import certificate, judged
 from pydantic import ValidationError
 
 from smatter.certify.mean import mean_bound_betting
+from smatter.certify.pac_bayes import pac_bayes_kl
 from smatter.compose.records import Decision, Origin
 from smatter.errors import InvalidCertificate, InvalidSettings
 from smatter.route.certificates import (
@@ -16,8 +17,10 @@ from smatter.route.certificates import (
     bounds_of,
     certificates_beside,
     find_certificates,
+    proven_selection,
     selected_of,
 )
+from smatter.settings.decisions import Limit
 from smatter.settings.rules import rule_of, settings_of
 
 SOURCES = "c" * 64
@@ -74,16 +77,61 @@ def test_beside_a_limit_stands_the_error_of_tasks_that_are_sure_enough() -> None
     row = next(each for each in known[0].selected if (each.score, each.coverage) == ("weight-entropy", 0.8))
     settings = {"decision": "map", "abstain": "weight-entropy@coverage=0.8", "fallback": "base"}
     origin, sure = Origin(method="bayes", settings=settings), row.threshold - 0.01
-    told = certificates_beside(known, origin, SOURCES, Decision(outcome="routed", score=sure))
-    assert [each.bounds for each in told] == [(row.risk,)]
+    met = {"outcome": "routed", "measure": "weight-entropy", "threshold": row.threshold}
+    told = certificates_beside(known, origin, SOURCES, Decision(**met, score=sure))
+    assert [each.bounds for each in told] == [(row.risk,)] and told[0].sets is None is not known[0].sets
+    assert f"at least {row.coverage_low:.0%} of them are" in told[0].promise
     for decision in (
         Decision(outcome="abstained", score=row.threshold + 0.01),
-        Decision(outcome="routed", score=row.threshold),
+        Decision(**met, score=row.threshold),
+        Decision(**met | {"threshold": row.threshold + 1e-6}, score=sure),
+        Decision(**met | {"measure": "support-loss"}, score=sure),
         None,
     ):
         assert not certificates_beside(known, origin, SOURCES, decision)
-    other = origin.model_copy(update={"settings": settings | {"abstain": "weight-entropy@risk=0.3"}})
-    assert not certificates_beside(known, other, SOURCES, Decision(outcome="routed", score=sure))
+
+
+def test_a_limit_by_risk_takes_the_most_tasks_whose_error_is_proven() -> None:
+    known = certificate(n=400, rule="map")
+    rows = {row.coverage: row for row in known.selected if row.score == "weight-entropy"}
+    for wished in (rows[0.7].risk.value, rows[0.7].risk.value + 1e-9, 1.0):
+        row = proven_selection((known,), "map", known.digest, Limit("weight-entropy", "risk", wished))
+        assert row.risk.value <= wished
+        assert all(other.risk.value > wished for coverage, other in rows.items() if coverage > row.coverage)
+    for limit, digest, said in (
+        (Limit("weight-entropy", "risk", 0.01), known.digest, "map to 0.01: mean error of the surest"),
+        (Limit("entropy", "risk", 0.5), known.digest, "entropy selects no tasks of some-list"),
+        (Limit("weight-entropy", "risk", 0.5), "e" * 64, "map has no certificate, which @risk needs"),
+    ):
+        with pytest.raises(InvalidCertificate, match=said) as caught:
+            proven_selection((known,), "map", digest, limit)
+        assert "\n" not in str(caught.value)
+
+
+def test_an_error_that_is_asked_for_is_exceeded_as_rarely_as_promised() -> None:
+    """Score u is uniform and the error has mean 0.05 + u / 2: below t it is 0.05 + t / 4."""
+    failed, chosen = [], 0
+    for seed in range(150):
+        found = judged(120, seed)
+        found = replace(found, scores={"weight-entropy": found.scores["weight-entropy"]})
+        made = certificate(rule="map", selected=selected_of(found, 0.3))
+        for wished in (0.18, 0.22, 0.26):  # whichever is asked for, having seen the tasks
+            try:
+                row = proven_selection((made,), "map", made.digest, Limit("weight-entropy", "risk", wished))
+            except InvalidCertificate:
+                continue
+            chosen += 1
+            failed.append(0.05 + row.threshold / 4 > wished)
+    assert chosen > 100 and np.sum(failed) / 150 <= 0.3
+
+
+def test_pac_bayes_stands_beside_and_is_wider_than_kl() -> None:
+    found = judged(200)
+    scores = {**found.scores, "weight-divergence": np.full(200, 0.3)}
+    mean = bounds_of(replace(found, scores=scores), 0.1)[0]
+    assert mean.others["PAC-Bayes"] == pac_bayes_kl(found.errors, 0.3, 0.1).value > mean.others["kl"]
+    nearer = bounds_of(replace(found, scores=scores | {"near-prior": np.full(200, -0.1)}), 0.1)[0]
+    assert mean.others["kl"] < nearer.others["PAC-Bayes"] < mean.others["PAC-Bayes"], "a posterior's own divergence"
 
 
 def test_what_was_not_certified_is_refused_in_one_line() -> None:

@@ -234,16 +234,3 @@ def _features(active: float) -> Floats:
     """Is it on, and how far into each piece does it reach; (len(KNOTS),)."""
     starts, ends = np.array(KNOTS[:-1]), np.array(KNOTS[1:])
     return np.concatenate([[float(active > 0)], np.clip((active - starts) / (ends - starts), 0, 1)])
-
-
-def conformal_factor(scores: Sequence[float], delta: float) -> float:
-    """The factor that a new score, exchangeable with these, exceeds with probability at most delta.
-
-    With n scores it is the ceil((n + 1)(1 - delta))-th smallest of them, infinite where there are too few.
-
-    >>> conformal_factor([1.0, 1.1, 1.2, 1.3], 0.25)
-    1.3
-    """
-    ordered = sorted(scores)
-    rank = int(np.ceil(round((len(ordered) + 1) * (1 - delta), 9)))
-    return ordered[rank - 1] if 0 < rank <= len(ordered) else float("inf")

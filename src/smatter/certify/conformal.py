@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import beta, norm
 
+from smatter.algebra.conformal import conformal_quantile
 from smatter.certify.bound import Floats, check_delta
 from smatter.errors import InvalidCertificate
 
@@ -39,11 +40,6 @@ class ConformalLimit:
         return not np.isfinite(self.value)
 
 
-def conformal_rank(n: int, delta: float) -> int:
-    """Which of n ordered scores is the limit: ceil((n + 1)(1 - delta)); n + 1 stands for none."""
-    return min(int(np.ceil(round((n + 1) * (1 - delta), 9))), n + 1)
-
-
 def conformal_limit(scores: ArrayLike, delta: float) -> ConformalLimit:
     """The conformal quantile of calibration scores: the ceil((n + 1)(1 - delta))-th smallest.
 
@@ -51,11 +47,34 @@ def conformal_limit(scores: ArrayLike, delta: float) -> ConformalLimit:
     0.4
     """
     check_delta(delta)
-    found = np.sort(np.asarray(scores, np.float64))
+    found = np.asarray(scores, np.float64)
     if found.ndim != 1 or np.isnan(found).any():
         raise InvalidCertificate("calibration scores must be one row of numbers: score each task or query once")
-    rank = conformal_rank(len(found), delta)
-    return ConformalLimit(float(found[rank - 1]) if rank <= len(found) else float("inf"), delta, len(found))
+    return ConformalLimit(conformal_quantile(found, delta), delta, len(found))
+
+
+def conformal_limit_of_tasks(scores: Sequence[ArrayLike], delta: float) -> ConformalLimit:
+    """A limit for a query of a new task, from all queries of calibration tasks: those of a task are alike.
+
+    Hierarchical conformal prediction (Lee, Barber and Willett, 2023): a task counts as one, each of its queries as an
+    equal part of it, and the new task, of which nothing is known, as one that is above every limit. With one query of
+    each task it is `conformal_limit`; with all of them it varies less from calibration to calibration.
+
+    Args:
+        scores: of the queries of each task, one or more of each.
+        delta: how often the score of a query of a new task may exceed the limit.
+    """
+    check_delta(delta)
+    rows = [np.asarray(each, np.float64) for each in scores]
+    if any(row.ndim != 1 or not len(row) or np.isnan(row).any() for row in rows):
+        raise InvalidCertificate("calibration scores must be a row of numbers for each task: leave out empty tasks")
+    if not rows:
+        return ConformalLimit(float("inf"), delta, 0)
+    values, shares = np.concatenate(rows), np.concatenate([np.full(len(row), 1 / len(row)) for row in rows])
+    order = values.argsort()
+    enough = shares[order].cumsum() >= (len(rows) + 1) * (1 - delta) - 1e-9
+    value = float(values[order][enough.argmax()]) if enough.any() else float("inf")
+    return ConformalLimit(value, delta, len(rows))
 
 
 def limits_by_group(scores: ArrayLike, groups: Sequence[Hashable], delta: float) -> dict[Hashable, ConformalLimit]:

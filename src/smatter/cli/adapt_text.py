@@ -134,6 +134,8 @@ def _tell_places(data: dict[str, Any], folder: Path) -> None:
             say(f"  smatter library experts {place} {shell(data['router'])}   # once; --router is then not needed")
         if not data["is_private"]:
             say(f"  smatter predict {recipe} INPUTS --library {place}{needs}")
+        if data["sets"]:
+            say(f"  smatter predict {recipe} INPUTS --library {place}{needs} --sets 0.9   # for 90 % the right class")
         if not data["members"]:
             say(f"  smatter compose {place} --recipe {recipe}{needs} -o OUT")
     else:

@@ -137,4 +137,8 @@ def _tell(certificate: "Certificate") -> None:
         for each in certificate.bounds
     ]
     print_table(["what", "measured", "at most"], rows)
+    if certificate.sets is not None:
+        told = zip(certificate.sets.coverages, certificate.sets.limits, strict=True)
+        classes = ", ".join(f"{1 - limit:.3f} for {100 * coverage:g} %" for coverage, limit in told)
+        say(f"sets that hold the right class have all classes with a probability of at least {classes} of inputs")
     say(certificate.promise)

@@ -13,7 +13,7 @@ import typer
 
 from smatter.backbones.gate import quiet_transformers
 from smatter.cli.output import progress_bar, say, show, warn
-from smatter.errors import InvalidSupport
+from smatter.errors import InvalidRecipe, InvalidSettings, InvalidSupport
 from smatter.records import Progress, printable, silent
 
 if TYPE_CHECKING:
@@ -49,6 +49,24 @@ Output = Annotated[
 Transductive = Annotated[
     bool, typer.Option("--transductive", help="Let the inputs help each other: all are read before any is named.")
 ]
+Sets = Annotated[
+    float | None,
+    typer.Option(
+        "--sets",
+        metavar="COVERAGE",
+        help="Tell a set of classes too, which holds the right one for this share of inputs, such as 0.9; for recipes "
+        "by a router that was calibrated.",
+        show_default=False,
+    ),
+]
+Domain = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="With --sets: the inputs are of this domain, one of those calibrated on, and the share holds within it.",
+        show_default=False,
+    ),
+]
 Lines = Annotated[bool, typer.Option("--json", help="A JSON object per input instead of CSV.")]
 
 
@@ -60,6 +78,8 @@ def predict_inputs(
     top: Top = None,
     output: Output = None,
     transductive: Transductive = False,
+    sets: Sets = None,
+    domain: Domain = None,
     as_json: Lines = False,
 ) -> int:
     """Name the class of each picture or text; exit code 1 if some cannot be read."""
@@ -71,12 +91,11 @@ def predict_inputs(
     if output is not None:
         check_absent(output)
     task, library = _opened(recipe, folder, router)
+    limit, decided = _limit(task, sets, domain, transductive), _decided(task, sets)
     total = None if inputs == "-" else count_inputs(Path(inputs))
     model = _model(task, library)
     given = _given(inputs, model.takes_images)
-    n_classes = min(top or 1, len(model.class_names))
-    decided = _decided(task)
-    header, line = ("", _record(top, decided)) if as_json else (_csv_line(_columns(n_classes)), _row(n_classes))
+    header, line = _form(top, len(model.class_names), limit, decided if as_json else None)
     if output is None:
         stdout = sys.stdout  # a bar would take what is written to it by its name
         if stdout.isatty():  # files and pipes get names and texts as they are
@@ -108,15 +127,39 @@ def _opened(path: Path, folder: Path, router: Path | None) -> "tuple[Recipe, Lib
     return recipe, library
 
 
-def _decided(recipe: "Recipe") -> dict[str, Any]:
+def _limit(recipe: "Recipe", coverage: float | None, domain: str | None, transductive: bool) -> float | None:
+    """The limit of sets, if they are asked for; tells what they promise."""
+    if coverage is None:
+        if domain is not None:
+            raise InvalidSettings("--domain says whose sets are told: give --sets too, or leave it out")
+        return None
+    if transductive:
+        raise InvalidSettings("sets are calibrated for inputs that are named one by one: leave out --transductive")
+    found = recipe.notes.sets
+    if found is None:
+        raise InvalidRecipe(
+            "the recipe has no sets of classes: run `smatter calibrate` for the router, then `smatter adapt --router` "
+            "without --head, --queries, --budget or --abstain"
+        )
+    limit = found.limit(coverage, domain)
+    warn(found.promise(coverage, domain))
+    return limit
+
+
+def _decided(recipe: "Recipe", coverage: float | None) -> dict[str, Any]:
     """What was decided for the task, which goes with every answer; a model that is not by the rule is told of."""
-    decision = recipe.notes.decision
+    decision, promised = recipe.notes.decision, {} if coverage is None else {"coverage": coverage}
     if decision is None:
-        return {}
+        return promised
     if decision.outcome != "routed":
         warn(decision.told)
     abstained = decision.outcome == "abstained"
-    return {"rule": decision.rule, "passes": decision.passes, "abstained": abstained, "reason": decision.reason}
+    return promised | {
+        "rule": decision.rule,
+        "passes": decision.passes,
+        "abstained": abstained,
+        "reason": decision.reason,
+    }
 
 
 def _model(recipe: "Recipe", library: "Library") -> "TaskModel":
@@ -189,22 +232,35 @@ def _write(
     return n_rows, n_unreadable
 
 
-def _columns(n_classes: int) -> list[str]:
+def _form(
+    top: int | None, n_classes: int, limit: float | None, decided: dict[str, Any] | None
+) -> "tuple[str, Callable[[Answer], str]]":
+    """The header, and how an answer is told: in JSON with what was decided for the task, or else in CSV."""
+    if decided is not None:
+        return "", _record(top, decided, limit)
+    told = min(top or 1, n_classes)
+    return _csv_line(_columns(told, limit)), _row(told, limit)
+
+
+def _columns(n_classes: int, limit: float | None) -> list[str]:
+    sets = [] if limit is None else ["set"]
     others = (f"{name}_{number}" for number in range(2, n_classes + 1) for name in ("class", "probability"))
-    return ["input", "class", "probability", *others, "error"]
+    return ["input", "class", "probability", *others, *sets, "error"]
 
 
-def _row(n_classes: int) -> "Callable[[Answer], str]":
-    """How an answer is told in CSV."""
+def _row(n_classes: int, limit: float | None) -> "Callable[[Answer], str]":
+    """How an answer is told in CSV; names in a set stand in a row of CSV of their own."""
 
     def told(answer: "Answer") -> str:
         best = answer.prediction.top(n_classes) if answer.prediction else (("", ""),) * n_classes
-        return _csv_line([answer.name, *(cell for pair in best for cell in pair), answer.error])
+        names = answer.prediction.within(limit) if answer.prediction and limit is not None else ()
+        sets = [] if limit is None else [_csv_line(names).removesuffix("\n")]
+        return _csv_line([answer.name, *(cell for pair in best for cell in pair), *sets, answer.error])
 
     return told
 
 
-def _record(top: int | None, decided: dict[str, Any]) -> "Callable[[Answer], str]":
+def _record(top: int | None, decided: dict[str, Any], limit: float | None) -> "Callable[[Answer], str]":
     """How an answer is told in JSON, with what was decided for the task."""
 
     def told(answer: "Answer") -> str:
@@ -212,7 +268,8 @@ def _record(top: int | None, decided: dict[str, Any]) -> "Callable[[Answer], str
         if answer.prediction is None:
             return json.dumps(data | {"error": answer.error} | decided) + "\n"
         best = [{"class": name, "probability": share} for name, share in answer.prediction.top(top or 1)]
-        return json.dumps(data | best[0] | ({"top": best} if top else {}) | decided) + "\n"
+        sets = {} if limit is None else {"set": answer.prediction.within(limit)}
+        return json.dumps(data | best[0] | ({"top": best} if top else {}) | sets | decided) + "\n"
 
     return told
 

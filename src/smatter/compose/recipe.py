@@ -190,7 +190,7 @@ class Recipe:
             self,
             mixture=Mixture(tuple(rows[0]), tuple(tuple(row.values()) for row in rows), mixture.modules),
             digests={name: digests[name] for name in rows[0]},
-            notes=self.notes.model_copy(update={"origin": origin, "pins": None}),
+            notes=self.notes.model_copy(update={"origin": origin, "pins": None, "sets": None}),
         )
 
     def _names(self, name: str, digests: Mapping[str, str]) -> list[str]:

@@ -1,10 +1,12 @@
 """What a recipe may say of itself beside what it is made of; each record is checked when it is read."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
+from smatter.errors import InvalidSettings
 from smatter.files.fields import Digest, FileName, Name, TensorName
+from smatter.records import told_names
 
 MAX_WORDS = 1_000
 Words = Annotated[str, StringConstraints(max_length=MAX_WORDS)]
@@ -102,6 +104,56 @@ class BudgetRecord(_Record):
     promised: Annotated[Number, Field(gt=0)] | None = None
 
 
+Shares = Annotated[tuple[Share, ...], Field(min_length=1, max_length=100)]
+
+
+class ClassSets(_Record):
+    """Which classes an input may have, and how often the right one is among them: conformal prediction.
+
+    A class is in an input's set where one minus its probability is within a limit; the likeliest class always is.
+
+    Args:
+        tasks: name of the calibration list.
+        n: tasks of it.
+        coverages: the share of inputs whose set holds their class is at least this, on average over tasks.
+        limits: for each of them; a limit of one lets every class in.
+        domains: the same for the tasks of one domain, by its name.
+    """
+
+    tasks: Words
+    n: Annotated[int, Field(ge=1, strict=True)]
+    coverages: Shares
+    limits: Shares
+    domains: dict[Words, Shares] = Field(default={}, max_length=1_000)
+
+    @model_validator(mode="after")
+    def _check_lengths(self) -> Self:
+        if any(len(each) != len(self.coverages) for each in (self.limits, *self.domains.values())):
+            raise ValueError("there is not one limit for each coverage")
+        return self
+
+    def limit(self, coverage: float, domain: str | None = None) -> float:
+        """The limit for a coverage; refuses one, or a domain, that was not calibrated."""
+        if coverage not in self.coverages:
+            known = told_names([f"{each:g}" for each in self.coverages])
+            raise InvalidSettings(f"sets are calibrated for a coverage of {known}, not {coverage:g}: use one of these")
+        if domain is not None and domain not in self.domains:
+            known = f"has {told_names(tuple(self.domains))}" if self.domains else "knows no domains"
+            raise InvalidSettings(f"no sets were calibrated for the domain {domain[:80]!r}: {self.tasks} {known}")
+        return (self.limits if domain is None else self.domains[domain])[self.coverages.index(coverage)]
+
+    def promise(self, coverage: float, domain: str | None = None) -> str:
+        """Whom the sets of a coverage speak of."""
+        every = (
+            "; too few tasks for a limit, so every class is in each set" if self.limit(coverage, domain) == 1 else ""
+        )
+        of_domain = "" if domain is None else f", those of {domain} alone"
+        return (
+            f"sets hold the right class of at least {100 * coverage:g} % of inputs, on average over tasks drawn like "
+            f"the {self.n} of {self.tasks}{of_domain}; not for other classes, nor for one task alone{every}"
+        )
+
+
 class Notes(_Record):
     """All that a recipe says of itself.
 
@@ -110,6 +162,7 @@ class Notes(_Record):
         pins: what it is bound to.
         decision: whether the task was routed.
         budget: what it was made to fit, all of it.
+        sets: which classes an input may have; none where nobody calibrated that.
         accepted: differences of its sources from the base that the user said not to mind, by source.
     """
 
@@ -117,4 +170,5 @@ class Notes(_Record):
     pins: Pins | None = None
     decision: Decision | None = None
     budget: tuple[BudgetRecord, ...] = Field(default=(), max_length=100)
+    sets: ClassSets | None = None
     accepted: dict[Name, tuple[TensorName, ...]] = Field(default={}, max_length=1_000)

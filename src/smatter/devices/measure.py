@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
-from smatter.budget.latency import Floats, LatencyModel, conformal_factor, fit_costs, unbent
+from smatter.algebra.conformal import conformal_quantile
+from smatter.budget.latency import Floats, LatencyModel, fit_costs, unbent
 from smatter.devices.composing import N_CASES, N_ROUNDS, measure_composing
 from smatter.devices.profile import Profile, Quality
 from smatter.devices.stacks import Bench, Stack, make_bench
@@ -192,7 +193,7 @@ def fit_and_calibrate(
     model = fit_model(stacks[:n_fitted], medians[:n_fitted], kinds, switches)
     predicted = model.relative(stacks)
     epsilon = choose_epsilon(predicted[:n_fitted], high[:n_fitted], delta)
-    kappa = conformal_factor(((high - epsilon) / predicted)[n_fitted:].tolist(), delta)
+    kappa = conformal_quantile(((high - epsilon) / predicted)[n_fitted:].tolist(), delta)
     return Bounded(model, kappa, epsilon)
 
 
@@ -223,7 +224,7 @@ def choose_epsilon(predicted: Floats, measured: Floats, delta: float) -> float:
     """The offset with which a bound of that confidence is closest on these stacks, in shares of the base's time."""
 
     def slack(epsilon: float) -> float:
-        kappa = conformal_factor(((measured - epsilon) / predicted).tolist(), delta)
+        kappa = conformal_quantile(((measured - epsilon) / predicted).tolist(), delta)
         return float(((kappa * predicted + epsilon) / measured).mean())
 
     return min(EPSILONS, key=slack)

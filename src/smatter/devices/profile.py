@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from smatter.budget.latency import KNOTS, Floats, LatencyModel, ModuleCost, conformal_factor
+from smatter.algebra.conformal import conformal_quantile
+from smatter.budget.latency import KNOTS, Floats, LatencyModel, ModuleCost
 from smatter.devices.fingerprint import Fingerprint, fingerprint
 from smatter.devices.stacks import Stack
 from smatter.errors import InvalidProfile, NotFound, SmatterError
@@ -184,7 +185,7 @@ class Profile(BaseModel):
         scores = [more / expected for more, expected in added if expected > 0]
         if self.method != "stacks" or self.quantile != 0.5:
             return float("inf") if self.method == "stacks" else 1.0
-        return max(conformal_factor(scores, self.delta), 1.0)
+        return max(conformal_quantile(scores, self.delta), 1.0)
 
     @property
     def digest(self) -> str:
@@ -280,7 +281,7 @@ class Profile(BaseModel):
             quantile=quantile,
             delta=delta,
             epsilon=epsilon,
-            kappa=conformal_factor(((high - epsilon) / predicted)[half:].tolist(), delta),
+            kappa=conformal_quantile(((high - epsilon) / predicted)[half:].tolist(), delta),
             record={"corrected_with_points": len(stacks)},
         )
 

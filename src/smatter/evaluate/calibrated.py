@@ -27,6 +27,7 @@ from smatter.route.certificates import (
     selected_of,
     sources_digest,
 )
+from smatter.route.class_sets import class_sets
 from smatter.route.place import router_identity
 from smatter.route.store import TrainedRouter, read_router, write_router
 from smatter.settings.decisions import Rule
@@ -70,6 +71,8 @@ def calibrate_router(
     identity = router_identity(folder)
     compared = score_contenders(library, asked, takers, **options)
     judged = {rule: _judged(compared, rule) for rule, *_ in rules}
+    domains = _classes(tasks, len(asked))
+    alone = [task.domain if task.domain in domains else None for task in compared.tasks]
     made = tuple(
         Certificate(
             rule=rule,
@@ -78,11 +81,12 @@ def calibrate_router(
             n=len(asked),
             delta=settings.delta,
             choices=len(judged),
-            domains=_classes(tasks, len(asked)),
+            domains=domains,
             router=identity,
             sources=sources_digest(library.manifest),
             bounds=bounds_of(each, settings.delta / len(judged)),
             selected=selected_of(each, settings.delta / len(judged)),
+            sets=class_sets(each.misses, alone, tasks.name, len(judged)),
             watched={
                 name: tuple(values[:MAX_WATCHED].tolist())
                 for name, values in each.scores.items()
@@ -112,6 +116,7 @@ def _judged(compared: Comparison, rule: str) -> Judged:
         errors=np.array([1 - task.hits(score).mean() for task, score in zip(compared.tasks, scores, strict=True)]),
         briers=np.array([np.mean(score.briers) for score in scores]),
         scores={name: np.array([score.uncertainty.get(name, np.nan) for score in scores]) for name in names},
+        misses=tuple(-np.expm1(-np.array(score.losses)) for score in scores),
     )
 
 

@@ -139,7 +139,8 @@ class TaskModel:
             for member, each in zip(recipe.members, others, strict=True)
         )
         other.head = replace(self.head, weight=own, bias=constants)
-        other.recipe = replace(recipe, head=other.head, members=members)
+        notes = recipe.notes.model_copy(update={"sets": None})  # which were calibrated with prototypes of examples
+        other.recipe = replace(recipe, head=other.head, members=members, notes=notes)
         return other
 
 

@@ -32,6 +32,15 @@ class Prediction:
         order = self.probabilities.argsort(descending=True, stable=True)[:n_classes].tolist()
         return tuple((self.class_names[index], float(self.probabilities[index])) for index in order)
 
+    def within(self, limit: float) -> tuple[str, ...]:
+        """The set of classes that it may be, best first: those whose probability is at least 1 - limit, and the best.
+
+        Args:
+            limit: such as a recipe's `notes.sets.limit(0.9)`, which says how often the right class is among them.
+        """
+        best, *others = self.top(len(self.class_names))
+        return (best[0], *(name for name, share in others if 1 - share <= limit))
+
 
 @dataclass(frozen=True)
 class Predictions:

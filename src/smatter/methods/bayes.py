@@ -5,6 +5,7 @@ Bayes-routed paper, sections 3 to 5: q(w, alpha | S), a decision rule, a score U
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,9 +91,10 @@ def bayes(live: LiveMixture, task: Task, settings: BayesSettings, progress: Prog
     posterior, base = _posterior(live, trained, settings.catalogue), library.manifest.base
     check_fallback(settings.fallback, library.names)
     limit = None if settings.abstain is None else Limit.parse(settings.abstain)
+    most = math.inf
     if limit is not None:  # what no pass of a network can mend is told before the first
         check_score(limit.score, has_queries=task.queries is not None)
-        threshold(posterior.calibration(str(rule)), limit)
+        most = threshold(posterior.calibration(str(rule)), limit, trained.certificates)
     routed = route_task(live, task.objective, trained, progress=part(progress, 0.5))
     table = pass_routings(live, task.objective, routed, posterior.catalogue, task.queries)
     progress(0.5)
@@ -102,7 +104,7 @@ def bayes(live: LiveMixture, task: Task, settings: BayesSettings, progress: Prog
     if settings.catalogue is None:  # others may lack the base, and have no calibration to compare scores with
         facts = Facts(table, found, posterior.log_prior, row_names(posterior.catalogue).index(base))
     if limit is not None and facts is not None:
-        told = judge(facts, limit, posterior.calibration(str(rule)), settings.fallback)
+        told = judge(facts, limit, most, posterior.calibration(str(rule)), settings.fallback)
     if told.outcome == "routed":
         generator = torch.Generator().manual_seed(settings.seed)
         able = deployable(found, rule, table)

@@ -71,20 +71,6 @@ class RuleCalibration:
         known = self._known(score)
         return float(known.sort().values[max(0, round(coverage * len(known)) - 1)])
 
-    def threshold_for_risk(self, score: str, risk: float) -> float:
-        """The largest score up to which the mean error of the tasks is at most some risk, by these tasks alone."""
-        known = self._known(score)
-        order = known.argsort()
-        errors = self.errors[~self.scores[score].isnan()][order]
-        means = errors.cumsum(dim=0) / torch.arange(1, len(errors) + 1)
-        fine = (means <= risk).nonzero().flatten()
-        if not len(fine):
-            raise InvalidSettings(
-                f"no threshold on {score} brings the error of {self.rule} to {risk:g}: the surest tasks have "
-                f"{float(means[0]):.3f}; ask for more"
-            )
-        return float(known[order[fine[-1]]])
-
     def _known(self, score: str) -> Tensor:
         if score not in self.scores:
             raise InvalidSettings(f"{score!r} was not calibrated for {self.rule}: use one of {', '.join(self.scores)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -12,21 +13,23 @@ from smatter.errors import InvalidSettings
 from smatter.posterior.decide import Deployed
 from smatter.posterior.learnt import RuleCalibration
 from smatter.posterior.uncertainty import SCORES, Facts, check_score
+from smatter.route.certificates import Certificate, proven_selection
 from smatter.route.opening import Routed
 from smatter.settings.decisions import BASE, ESCALATE, PRIOR_MEAN, Limit
 
 
-def judge(facts: Facts, limit: Limit, calibration: RuleCalibration, fallback: str) -> Decision:
+def judge(facts: Facts, limit: Limit, most: float, calibration: RuleCalibration, fallback: str) -> Decision:
     """Compare the score of a task with those of calibration tasks.
 
     Args:
         facts: of the task.
         limit: which score, and when it is too high.
+        most: the threshold; see `threshold`.
         calibration: of the rule that is used.
         fallback: what is done then.
     """
     check_score(limit.score, has_queries=facts.has_queries)
-    most, value = threshold(calibration, limit), SCORES[limit.score](facts)
+    value = SCORES[limit.score](facts)
     if not math.isfinite(value):
         raise InvalidSettings(f"{limit.score} cannot be told from these examples: use another score")
     told = {"rule": calibration.rule, "score": value, "measure": limit.score, "threshold": most}
@@ -38,15 +41,17 @@ def judge(facts: Facts, limit: Limit, calibration: RuleCalibration, fallback: st
     return Decision(outcome="abstained", reason=f"unsure, so {fallback} is taken instead: {words}", **told)
 
 
-def threshold(calibration: RuleCalibration, limit: Limit) -> float:
+def threshold(calibration: RuleCalibration, limit: Limit, certificates: Sequence[Certificate]) -> float:
     """The score above which a routing is too unsure.
 
     Args:
         calibration: of the rule that is used.
         limit: which score, and when it is too high.
+        certificates: of the router, by which an error is proven.
     """
-    find = calibration.threshold if limit.kind == "coverage" else calibration.threshold_for_risk
-    return find(limit.score, limit.value)
+    if limit.kind == "coverage":
+        return calibration.threshold(limit.score, limit.value)
+    return proven_selection(certificates, calibration.rule, calibration.digest, limit).threshold
 
 
 def instead(fallback: str, routed: Routed, point: Tensor, sources: tuple[str, ...], base: str) -> Deployed:

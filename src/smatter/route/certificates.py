@@ -18,9 +18,10 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from smatter.certify.bound import UpperBound, check_delta, unit_losses
 from smatter.certify.mean import MEAN_BOUNDS, mean_bound_betting
+from smatter.certify.pac_bayes import pac_bayes_kl
 from smatter.certify.selective import binomial_lower
 from smatter.certify.tail import CVAR_BOUNDS
-from smatter.compose.records import Decision, Number, Origin, Share, Words
+from smatter.compose.records import ClassSets, Decision, Number, Origin, Share, Words
 from smatter.errors import InvalidCertificate, InvalidRouter, InvalidSettings
 from smatter.files.fields import Digest, first_mistake
 from smatter.library.manifest import Manifest
@@ -164,6 +165,7 @@ class Certificate(_Record):
         bounds: of the mean error, its tail and the Brier score.
         selected: of the surest tasks; all of them hold together.
         watched: scores of tasks by name, in the order of the list, for whoever watches for drift.
+        sets: of the classes that an input may have.
     """
 
     rule: Words
@@ -178,6 +180,7 @@ class Certificate(_Record):
     bounds: Annotated[tuple[Guarantee, ...], Field(min_length=1, max_length=20)]
     selected: Annotated[tuple[Selected, ...], Field(max_length=1_000)] = ()
     watched: dict[Words, Annotated[tuple[Number, ...], Field(max_length=MAX_WATCHED)]] = Field({}, max_length=100)
+    sets: ClassSets | None = None
 
     def told(self) -> dict[str, Any]:
         """What is said beside a task's model."""
@@ -190,10 +193,15 @@ class Certificate(_Record):
         """Whom it speaks of, and with which probability."""
         n_classes = sum(map(len, self.domains.values()))
         choice = f", a choice among {self.choices} rules included" if self.choices > 1 else ""
+        sure = "".join(
+            f" and below a {row.score} of {row.threshold:.3g}, as at least {row.coverage_low:.0%} of them are"
+            for row in self.selected
+            if self.bounds == (row.risk,)
+        )
         return (
             f"each holds with probability {1 - self.delta:g}{choice}, for tasks drawn like the {self.n} of "
-            f"{self.tasks}: {n_classes} classes of {told_names(tuple(self.domains))}; not for other classes, nor for "
-            "one task alone"
+            f"{self.tasks}{sure}: {n_classes} classes of {told_names(tuple(self.domains))}; not for other classes, nor "
+            "for one task alone"
         )
 
 
@@ -205,11 +213,13 @@ class Judged:
         errors: share of a task's queries that are named wrongly, (n,).
         briers: Brier score over 2, (n,).
         scores: of uncertainty, by name; NaN where a task has none. (n,) each.
+        misses: one minus the probability of each query's own class, (n_queries,) each.
     """
 
     errors: Losses
     briers: Losses
     scores: Mapping[str, Losses]
+    misses: tuple[Losses, ...] = ()
 
 
 def sources_digest(manifest: Manifest) -> str:
@@ -223,12 +233,17 @@ def bounds_of(judged: Judged, delta: float) -> tuple[Guarantee, ...]:
     """Bounds of mean error, of the mean over the worst tasks, and of the Brier score, each with probability 1 - delta.
 
     Minus the logarithm of a probability has no largest value, so that no bound of its mean follows from measured ones.
+    Theorem 6.1 of the Bayes paper, in its kl form, stands among the others of the mean error: the router was fixed
+    before these tasks, so that it is true of it, and never narrower than `kl` alone.
     """
     check_delta(delta)
     errors, briers = (unit_losses(each, LEAST_TASKS) for each in (judged.errors, judged.briers))
     tails = {name: bound(errors, SHARE, delta) for name, bound in CVAR_BOUNDS.items()}
+    means = {name: bound(errors, delta) for name, bound in MEAN_BOUNDS.items()}
+    if (divergence := _divergence(judged.scores)) is not None:
+        means["PAC-Bayes"] = pac_bayes_kl(errors, divergence, delta)
     return (
-        _bounded("mean error", {name: bound(errors, delta) for name, bound in MEAN_BOUNDS.items()}),
+        _bounded("mean error", means),
         _bounded(f"mean error of the worst {SHARE:.0%} of tasks", tails),
         _bounded("mean Brier score / 2", {name: bound(briers, delta) for name, bound in MEAN_BOUNDS.items()}),
     )
@@ -321,16 +336,53 @@ def certificates_beside(
     found = tuple(each for each in certificates if each.rule == rule and each.sources == sources)
     if limit is None:
         return found
-    asked, score = Limit.parse(limit), decision.score if decision and decision.outcome == "routed" else None
-    if score is None or asked.kind != "coverage":
+    score = decision.score if decision and decision.outcome == "routed" else None
+    if decision is None or score is None:
         return ()
     fitting = (
         (each, row)
         for each in found
         for row in each.selected
-        if (row.score, row.coverage) == (asked.score, asked.value) and score < row.threshold
+        if (row.score, row.threshold) == (decision.measure, decision.threshold) and score < row.threshold
     )
-    return tuple(each.model_copy(update={"bounds": (row.risk,), "selected": (row,)}) for each, row in fitting)
+    changed = ((each, {"bounds": (row.risk,), "selected": (row,), "sets": None}) for each, row in fitting)
+    return tuple(each.model_copy(update=update) for each, update in changed)
+
+
+def proven_selection(certificates: Sequence[Certificate], rule: str, digest: str, limit: Limit) -> Selected:
+    """The surest tasks, as many as may be, whose mean error is proven to be at most what a limit allows.
+
+    All of a certificate's selections hold together, so that one may be chosen by looking at them: learn then test, with
+    the shares of `COVERAGES` as what is tested.
+
+    Args:
+        certificates: of a router.
+        rule: that is followed.
+        digest: of the list that it was calibrated on.
+        limit: a score, and the mean error that is allowed.
+    """
+    fitting = [each for each in certificates if (each.rule, each.digest) == (rule, digest)]
+    if not fitting:
+        raise InvalidCertificate(f"the rule {rule} has no certificate, which @risk needs: run `smatter calibrate`")
+    rows = [row for row in fitting[-1].selected if row.score == limit.score]
+    if not rows:
+        raise InvalidCertificate(f"{limit.score} selects no tasks of {fitting[-1].tasks}: use another score")
+    proven = [row for row in rows if row.risk.value <= limit.value]
+    if not proven:
+        least = min(rows, key=lambda row: row.risk.value)
+        raise InvalidCertificate(
+            f"no threshold on {limit.score} is proven to bring the mean error of {rule} to {limit.value:g}: "
+            f"{least.risk}; ask for more, or calibrate on more tasks"
+        )
+    return max(proven, key=lambda row: row.coverage)
+
+
+def _divergence(scores: Mapping[str, Losses]) -> float | None:
+    """KL(q || p) of the posterior, or of the weights where there is none, mean over tasks; none of a rule without."""
+    for name, sign in (("near-prior", -1.0), ("weight-divergence", 1.0)):
+        if name in scores and np.isfinite(scores[name]).all():
+            return max(0.0, sign * float(scores[name].mean()))
+    return None
 
 
 def _bounded(about: str, found: Mapping[str, UpperBound]) -> Guarantee:

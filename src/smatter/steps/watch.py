@@ -75,6 +75,6 @@ def watched(
             told_of = adapted.support
             options = {"head": adapted.head, "class_names": adapted.class_names, "origin": origin, "support": told_of}
             adapted = judged_model(live, task, fit, **options)
-        adapted.certificates = ()
+        adapted.certify(())
     adapted.watch = watch
     return adapted
