@@ -17,7 +17,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "tools" / "docs"))
 from pages import anchor  # noqa: E402
 
-PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+FINDINGS = [*(ROOT / "benchmarks" / "findings").glob("*.md")]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *FINDINGS]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -43,9 +44,8 @@ def test_every_document_becomes_a_page_whose_links_lead_somewhere(tmp_path: Path
     done = subprocess.run([sys.executable, ROOT / "tools/docs/pages.py", "-o", tmp_path / "site"], capture_output=True)
     assert done.returncode == 0, done.stderr
     site = tmp_path / "site"
-    assert {path.stem for path in (ROOT / "docs").glob("*.md")} | {"reference"} == {
-        path.stem for path in site.glob("*.html")
-    }
+    names = {path.stem for path in (ROOT / "docs").glob("*.md")} | {f"findings-{path.stem}" for path in FINDINGS}
+    assert names | {"reference"} == {path.stem for path in site.glob("*.html")}
     for page in site.glob("*.html"):
         text = page.read_text()
         assert "<script" not in text and ' src="http' not in text

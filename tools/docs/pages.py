@@ -1,4 +1,4 @@
-"""The documents as a static site: every page of docs/, the README's table of tasks, and a reference of public names.
+"""The documents as a static site: every page of docs/, the measurements of benchmarks/findings, and a reference.
 
 No network and no scripts: pages are what `markdown-it-py` makes of the files, with one style and one list of links.
 """
@@ -59,13 +59,14 @@ def reference() -> str:
     return "\n".join(parts)
 
 
-def sources() -> dict[str, str]:
-    """Markdown of each page by name, the first one first."""
-    found = {path.stem: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))}
-    return {"index": found.pop("index"), **found, "reference": reference()}
+def page_files() -> dict[str, Path]:
+    """The file of each page by its name, the first one first; that of the reference is not there."""
+    docs = {path.stem: path for path in sorted((ROOT / "docs").glob("*.md"))}
+    findings = {f"findings-{path.stem}": path for path in sorted((ROOT / "benchmarks" / "findings").glob("*.md"))}
+    return {"index": docs.pop("index"), **docs, "reference": ROOT / "docs" / "reference.md", **findings}
 
 
-def rendered(name: str, pages: dict[str, str], out: Path) -> str:
+def rendered(name: str, files: dict[str, Path], pages: dict[str, str], out: Path) -> str:
     """A page as HTML; links to other pages lead to theirs, and other files are copied beside them."""
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = markdown.parse(pages[name])
@@ -76,7 +77,7 @@ def rendered(name: str, pages: dict[str, str], out: Path) -> str:
         key = {"link_open": "href", "image": "src"}.get(token.type)
         target = str(token.attrs.get(key, "")) if key else ""
         if key and target and "://" not in target and not target.startswith("#"):
-            token.attrSet(key, _moved(target, pages, out))
+            token.attrSet(key, _moved(target, files[name].parent, files, out))
     body = markdown.renderer.render(tokens, markdown.options, {})
     links = "".join(
         f'<a href="{each}.html"{" aria-current=page" if each == name else ""}>{escape(title_of(text))}</a>'
@@ -89,12 +90,13 @@ def rendered(name: str, pages: dict[str, str], out: Path) -> str:
     )
 
 
-def _moved(target: str, pages: dict[str, str], out: Path) -> str:
-    """Where a link of docs/ leads in the site."""
+def _moved(target: str, folder: Path, files: dict[str, Path], out: Path) -> str:
+    """Where a link of a page in a folder leads in the site."""
     path, mark, place = target.partition("#")
-    if path.endswith(".md") and "/" not in path and path[:-3] in pages:
-        return f"{path[:-3]}.html{mark}{place}"
-    file = (ROOT / "docs" / path).resolve()
+    file = (folder / path).resolve()
+    for name, page in files.items():
+        if page == file:
+            return f"{name}.html{mark}{place}"
     inside = file.relative_to(ROOT)
     copy = out / (inside.relative_to("docs") if inside.is_relative_to("docs") else Path(REPOSITORY) / inside)
     if file.is_dir():
@@ -111,9 +113,10 @@ def main() -> None:
     out = parser.parse_args().output
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    pages = sources()
+    files = page_files()
+    pages = {name: reference() if name == "reference" else file.read_text("utf-8") for name, file in files.items()}
     for name in pages:
-        (out / f"{name}.html").write_text(rendered(name, pages, out), encoding="utf-8")
+        (out / f"{name}.html").write_text(rendered(name, files, pages, out), encoding="utf-8")
     print(f"{len(pages)} pages in {out}; open {out / 'index.html'}")
 
 
