@@ -81,7 +81,7 @@ def _tell_alternatives(alternatives: list[dict[str, Any]], n_examples: int) -> N
         told.append(f"{name} {share if accuracy is None else f'{accuracy:.0%}'}")
     if told:
         say(f"without adapting, {', '.join(told)}")
-        say(f"{n_examples} examples tell no small differences apart: `smatter evaluate` does on more, for all methods")
+        say(f"{n_examples} examples cannot tell small differences: `smatter evaluate` compares all methods on more")
 
 
 def _tell_certificates(data: dict[str, Any]) -> None:

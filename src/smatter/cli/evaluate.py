@@ -102,11 +102,13 @@ def _compared(
     from smatter.evaluate.contenders import contenders
     from smatter.evaluate.trials import DrawSettings, open_trials
     from smatter.library.library import open_library
+    from smatter.route.place import has_posterior
 
     library, router, (data, query, frozen) = open_library(folder), options["router"], places
     if router is not None and not router.is_dir():
         raise NotFound(f"{router} is no folder; give the router's, which `smatter train` wrote")
-    n_methods = len(contenders(library, names, router is not None))
+    asks_posterior = router is not None and has_posterior(router)
+    n_methods = len(contenders(library, names, router is not None, asks_posterior))
     trials = open_trials(data, query, frozen=frozen, draw=DrawSettings(**draw))
 
     import torch

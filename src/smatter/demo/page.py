@@ -1,7 +1,8 @@
 """The page that `smatter demo` ends in."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 
@@ -11,11 +12,21 @@ from smatter.library.library import Library
 from smatter.report import page
 from smatter.report.adapted import diagnostic_parts
 from smatter.report.pictures import contact_sheet
-from smatter.scores.intervals import clustered_interval
+from smatter.scores.intervals import Interval, clustered_interval
 from smatter.tasks.episode import Episode
 
 STRONG = 0.1
 """The least weight of an expert that is worth telling."""
+COMMANDS = (
+    "suite show signs",
+    "library check library",
+    "adapt library tasks/thai/support --router router -o thai.safetensors",
+    "adapt library tasks/mixed/support --router router --method refined --report mixed.html",
+    "solve library tasks/mixed/support",
+    "suite task signs --split test --role ood -o another",
+    "compose library --weights latin=.5,syllables=.5 -o mine",
+)
+"""What can be done in the demonstration's folder."""
 
 
 @dataclass(frozen=True)
@@ -87,118 +98,122 @@ def make_page(
         name_explained: one of them.
         explained: its model, to be looked into.
     """
-    assert report.similarity is not None
-    cosines = dict(zip(report.similarity.names, report.similarity.overall_cosine, strict=True))
-    shelf = [
-        [entry.name, f"{entry.n_parameters:,}", f"{cosines[entry.name]:.3f}", entry.digest[:12]]
-        for entry in library.manifest.sources
-    ]
     sheets = {
         f"{name}: {' / '.join(story.domains)}{', held out' if story.is_held_out else ''}": _support(episodes[name])
         for name, story in stories.items()
     }
-    weights: list[list[str | float]] = [
-        [name, *(story.weights[source] for source in library.names)] for name, story in stories.items()
-    ]
-    experts: list[list[str | float]] = [
-        [name, _likest(story.likeness), story.corrected_by] for name, story in stories.items()
-    ]
-    methods = next(iter(stories.values())).accuracies
-    accuracies: list[list[str | float]] = [
-        [method, *(story.accuracies[method] for story in stories.values())] for method in methods
-    ]
-    headlines: list[list[str | float]] = [[name, *story.headline.values()] for name, story in stories.items()]
-    labels = tuple(next(iter(stories.values())).headline)
-    means = {
-        label: clustered_interval([story.headline[label] for story in stories.values()], list(stories))
-        for label in labels
-    }
-    decisions = [[name, story.decision] for name, story in stories.items() if story.decision]
-    n_queries = sum(len(episode.query) for episode in episodes.values())
-    seconds, solver_seconds = (
-        max(getattr(story, field) for story in stories.values()) for field in ("seconds", "solver_seconds")
-    )
-    commands = "\n".join(
-        f"smatter {line}"
-        for line in (
-            "suite show signs",
-            "library check library",
-            "adapt library tasks/thai/support --router router -o thai.safetensors",
-            "adapt library tasks/mixed/support --router router --method refined --report mixed.html",
-            "solve library tasks/mixed/support",
-            "suite task signs --split test --role ood -o another",
-            "compose library --weights latin=.5,syllables=.5 -o mine",
-        )
-    )
-    gain = clustered_interval(
-        [100 * (story.headline["one network"] - story.headline["mean weights"]) for story in stories.values()],
-        list(stories),
-    )
     return page.page(
         "A shelf of checkpoints, and tasks that nobody trained on",
         "A base network learnt from twelve domains of signs, and specialists went on from it on some of them each. "
         "Below are tasks with classes that none of them has seen, and five labelled examples of each class. A router, "
         "trained once, says from these examples how to mix the weights of the networks; the mixture is one network of "
         "the same size.",
-        page.section(
-            "What it does for you",
-            f"Share of {n_queries} other pictures that are named correctly, mean over these {len(stories)} tasks with "
-            "95 % intervals. One network is the router's mixture; several are the sources, whose predictions it "
-            "weighs, a pass each. Without a router one would average what all checkpoints predict, a pass each too, or "
-            "their weights, or take the one that explains the examples best, or the base. One network is "
-            f"{gain} points above the average of weights, task by task.",
-            page.bar_chart(
-                {label: each.mean for label, each in means.items()},
-                "named correctly, with intervals over tasks",
-                {label: each.half for label, each in means.items()},
-            ),
-            page.table(["task", *labels], headlines, best="row"),
-        ),
+        _gains(stories, sum(len(episode.query) for episode in episodes.values())),
         page.section(
             "What is known of each task",
             "All that is seen of it beforehand: a row of labelled examples for each of five classes.",
             page.pictures(sheets, 150),
         ),
+        *_routings(library, stories),
+        _all_ways(stories),
+        page.section(
+            f"A closer look: {name_explained}",
+            "The weights that the router gave, refined by Frank-Wolfe steps on the examples.",
+            *diagnostic_parts(explained),
+        ),
+        _shelf(library, report),
+        page.section(
+            "Go on from here",
+            f"In {folder}, tasks holds what is shown here as folders of pictures, library the sources, router the "
+            "router, and model the mixture for handwriting, a checkpoint that AutoModel loads.",
+            page.code("\n".join(f"smatter {line}" for line in COMMANDS)),
+        ),
+    )
+
+
+def _gains(stories: Mapping[str, Story], n_queries: int) -> str:
+    """Accuracy beside what one would do instead."""
+    labels = tuple(next(iter(stories.values())).headline)
+
+    def over_tasks(value: Callable[[dict[str, float]], float]) -> Interval:
+        return clustered_interval([value(story.headline) for story in stories.values()], list(stories))
+
+    means = {label: over_tasks(itemgetter(label)) for label in labels}
+    gain = over_tasks(lambda found: 100 * (found["one network"] - found["mean weights"]))
+    return page.section(
+        "What it does for you",
+        f"Share of {n_queries} other pictures that are named correctly, mean over these {len(stories)} tasks with "
+        "95 % intervals. One network is the router's mixture; several are the sources, whose predictions it "
+        "weighs, a pass each. Without a router one would average what all checkpoints predict, a pass each too, or "
+        "their weights, or take the one that explains the examples best, or the base. One network is "
+        f"{gain} points above the average of weights, task by task.",
+        page.bar_chart(
+            {label: each.mean for label, each in means.items()},
+            "named correctly, with intervals over tasks",
+            {label: each.half for label, each in means.items()},
+        ),
+        page.table(["task", *labels], [[name, *story.headline.values()] for name, story in stories.items()], "row"),
+    )
+
+
+def _routings(library: Library, stories: Mapping[str, Story]) -> list[str]:
+    """What the router makes of each task: weights, likeness and experts, decisions."""
+    told = stories.items()
+    seconds = max(story.seconds for story in stories.values())
+    solver_seconds = max(story.solver_seconds for story in stories.values())
+    decisions = [[name, story.decision] for name, story in told if story.decision]
+    return [
         page.section(
             "What the router makes of it",
             f"Weights of the sources. The router takes {seconds:.1f} s on one core, one pass of the examples through "
             f"each source included; the solver takes up to {solver_seconds:.0f} s.",
-            page.table(["task", *library.names], weights),
+            page.table(
+                ["task", *library.names],
+                [[name, *map(story.weights.__getitem__, library.names)] for name, story in told],
+            ),
         ),
         page.section(
             "What it finds them like, and who corrects the mixture",
             "The router compares the examples with a few pictures of each domain that it knows. Residual experts "
             "correct parameters after mixing. Each is named by what it has learnt, renderings that no source has seen: "
             "negatives, wallpaper and posters are such tasks. The others need no correction.",
-            page.table(["task", "is like", "corrected by"], experts),
+            page.table(
+                ["task", "is like", "corrected by"],
+                [[name, _likest(story.likeness), story.corrected_by] for name, story in told],
+            ),
         ),
         *_decided(decisions),
-        page.section(
-            "All ways beside each other",
-            "Share of the other pictures that are named correctly: by the router, told how "
-            "each source does; by what the sources predict, each of them a pass, with the router's weights; by the "
-            "router after one pass of the base alone; by the solver, which finds weights from nothing, with "
-            "gradients; by evidence routing, which needs no gradient and "
-            "no training; by the plain average of all sources, and of their predictions; and by each of them alone. "
-            "Nobody knows beforehand which source is best.",
-            page.table(["by", *stories], accuracies, best="column"),
+    ]
+
+
+def _all_ways(stories: Mapping[str, Story]) -> str:
+    """Every way on every task."""
+    ways = next(iter(stories.values())).accuracies
+    return page.section(
+        "All ways beside each other",
+        "Share of the other pictures that are named correctly: by the router, told how each source does; by what the "
+        "sources predict, each of them a pass, with the router's weights; by the router after one pass of the base "
+        "alone; by the solver, which finds weights from nothing, with gradients; by evidence routing, which needs no "
+        "gradient and no training; by the plain average of all sources, and of their predictions; and by each of them "
+        "alone. Nobody knows beforehand which source is best.",
+        page.table(
+            ["by", *stories], [[way, *(story.accuracies[way] for story in stories.values())] for way in ways], "column"
         ),
-        page.section(
-            f"A closer look: {name_explained}",
-            "The weights that the router gave, refined by Frank-Wolfe steps on the examples.",
-            *diagnostic_parts(explained),
-        ),
-        page.section(
-            "The shelf",
-            f"{report.n_distinct} of {len(library.names)} sources are distinct, and all are fit to mix.",
-            page.table(["source", "parameters", "cosine to base", "contents"], shelf),
-        ),
-        page.section(
-            "Go on from here",
-            f"In {folder}, tasks holds what is shown here as folders of pictures, library the sources, router the "
-            "router, and model the mixture for handwriting, a checkpoint that AutoModel loads.",
-            page.code(commands),
-        ),
+    )
+
+
+def _shelf(library: Library, report: Report) -> str:
+    """The sources, and how far they are from the base."""
+    assert report.similarity is not None
+    cosines = dict(zip(report.similarity.names, report.similarity.overall_cosine, strict=True))
+    rows = [
+        [entry.name, f"{entry.n_parameters:,}", f"{cosines[entry.name]:.3f}", entry.digest[:12]]
+        for entry in library.manifest.sources
+    ]
+    return page.section(
+        "The shelf",
+        f"{report.n_distinct} of {len(library.names)} sources are distinct, and all are fit to mix.",
+        page.table(["source", "parameters", "cosine to base", "contents"], rows),
     )
 
 

@@ -56,7 +56,9 @@ class Contender:
         return way(live, task, way.with_router(settings, router if hasattr(settings, "router") else None))
 
 
-def contenders(library: Library, wanted: Sequence[str] = ("all",), has_router: bool = False) -> tuple[Contender, ...]:
+def contenders(
+    library: Library, wanted: Sequence[str] = ("all",), has_router: bool = False, has_posterior: bool = True
+) -> tuple[Contender, ...]:
     """Those who take part, each once, in one order whatever order they are asked for in.
 
     Args:
@@ -64,12 +66,13 @@ def contenders(library: Library, wanted: Sequence[str] = ("all",), has_router: b
         wanted: names: `base`, `source:NAME`, a method, or `METHOD:predictions`; `sources` is all sources, and `all`
             is everybody. The base and the average, which others are compared with, always take part.
         has_router: whether there is one to ask; methods that need one are left out of `all` without.
+        has_posterior: whether the router has one; so are those that need one.
     """
     known = {each.name: each for each in (*_alone(library), *_adapting(has_router))}
     chosen = {BASE, AVERAGE}
     for name in wanted:
         if name == "all":
-            chosen |= known.keys()
+            chosen |= {key for key, each in known.items() if has_posterior or not _needs_posterior(each)}
         elif name == "sources":
             chosen |= {each.name for each in known.values() if each.source}
         elif name in known:
@@ -96,6 +99,10 @@ def _adapting(has_router: bool) -> list[Contender]:
         if hasattr(way.settings, "mix"):
             found.append(Contender(f"{name}:predictions", method=name, settings=(("mix", "predictions"),)))
     return found
+
+
+def _needs_posterior(contender: Contender) -> bool:
+    return bool(contender.method) and methods.find(contender.method).needs_posterior
 
 
 def _unknown(name: str, known: dict[str, Contender]) -> str:

@@ -26,7 +26,7 @@ from smatter.library.library import Library, open_library
 from smatter.live.mixture import LiveMixture
 from smatter.live.task import Task
 from smatter.records import Progress, silent
-from smatter.route.place import router_identity
+from smatter.route.place import has_posterior, router_identity
 from smatter.route.store import read_router
 from smatter.steps.judge import judged_model
 from smatter.train.lessons import begin_worker, signals_wait
@@ -60,7 +60,8 @@ def evaluate_methods(
         progress: called with 1 for every method on every task.
     """
     library = library if isinstance(library, Library) else open_library(library)
-    taking_part = contenders(library, methods, router is not None)
+    asks_posterior = router is not None and has_posterior(Path(router))
+    taking_part = contenders(library, methods, router is not None, asks_posterior)
     settings: dict[str, Any] = {"router": router, "cache": cache, "n_workers": n_workers, "progress": progress}
     compared = score_contenders(library, trials, taking_part, **settings)
     if not compared.complete:

@@ -211,7 +211,11 @@ def trials_of(tasks: TaskList, what: str, n_tasks: int | None = None) -> Trials:
         n_tasks: the first ones; all by default.
     """
     count = len(tasks) if n_tasks is None else n_tasks
-    return Trials(f"{count} tasks of {tasks.sampler.suite.name}, {what}", count, partial(_of_list, tasks))
+    return Trials(
+        f"{count} {'task' if count == 1 else 'tasks'} of {tasks.sampler.suite.name}, {what}",
+        count,
+        partial(_of_list, tasks),
+    )
 
 
 def _of_list(tasks: TaskList, index: int) -> Trial:

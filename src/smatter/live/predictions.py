@@ -9,6 +9,9 @@ from torch import Tensor
 
 from smatter.compose.head import ClassHead
 
+MOST_TOLD = 6
+"""Inputs whose classes a repr tells."""
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -21,6 +24,9 @@ class Prediction:
 
     class_names: tuple[str, ...]
     probabilities: Tensor
+
+    def __repr__(self) -> str:
+        return f"{self.name} ({self.top(1)[0][1]:.0%})"
 
     @property
     def name(self) -> str:
@@ -60,6 +66,10 @@ class Predictions:
         # The rows have an order of their own, in which no sum depends on the order that somebody gave the classes.
         probabilities = (logits / head.temperature).softmax(dim=1)
         return cls(head.class_names, probabilities[:, list(head.classes.values())])
+
+    def __repr__(self) -> str:
+        told = ", ".join(repr(self[index]) for index in range(min(len(self), MOST_TOLD)))
+        return f"Predictions of {len(self)} inputs: {told}{', ...' if len(self) > MOST_TOLD else ''}"
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -143,6 +143,7 @@ class Method(Generic[S]):
         is_private: whether its results must not be kept where others could compare them.
         needs_router: whether it can do nothing without a trained router.
         needs_settings: whether it says nothing that others do not, until it is told its settings.
+        needs_posterior: whether a router without a posterior is of no use to it, as it is set by default.
     """
 
     settings: type[S]
@@ -150,6 +151,7 @@ class Method(Generic[S]):
     is_private: bool = False
     needs_router: bool = False
     needs_settings: bool = False
+    needs_posterior: bool = False
 
     def __call__(self, live: LiveMixture, task: Task, settings: S | None = None, progress: Progress = silent) -> Fit:
         """Adapt to a task; what is in `live` afterwards is of no importance.

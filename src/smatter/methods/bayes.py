@@ -70,7 +70,7 @@ class BayesSettings:
         return self.abstain is not None and Limit.parse(self.abstain).score in QUERIES
 
 
-@method(BayesSettings, needs_router=True)
+@method(BayesSettings, needs_router=True, needs_posterior=True)
 def bayes(live: LiveMixture, task: Task, settings: BayesSettings, progress: Progress) -> Fit:
     """Decide by a posterior over routings: a pass of each routing of its catalogue."""
     import torch

@@ -38,7 +38,7 @@ def _result_parts(adapted: Adapted) -> list[str]:
         page.section(
             "How good it is",
             f"On {n_judged} of the examples, each held out of the head that names it. They chose the weights, so "
-            "others are harder; and they are few, so small differences are luck: `smatter evaluate` tells more."
+            "others are harder; and they are few, so small differences are luck. Compare on more with smatter evaluate."
             if has_accuracy
             else "No class has an example to spare, so there are losses of altered views and no accuracy.",
             chart if has_accuracy else "",
@@ -47,17 +47,19 @@ def _result_parts(adapted: Adapted) -> list[str]:
     ]
     counts = Counter(adapted.held_out_names)
     if wrong := {pair: count for pair, count in counts.items() if pair[0] != pair[1]}:
-        lines = [[name, f"named {named}", str(count)] for (name, named), count in sorted(wrong.items(), key=_by_count)]
+        lines = [[name, named, str(count)] for (name, named), count in sorted(wrong.items(), key=_by_count)]
         parts.append(
             page.section(
-                "What it takes for what",
-                f"{sum(wrong.values())} of {n_judged} held-out examples.",
-                page.table(["example of", "", "times"], lines[:MOST_CONFUSIONS]),
+                "What it confuses",
+                f"{sum(wrong.values())} of {n_judged} held-out examples are named wrongly"
+                + (f"; the {MOST_CONFUSIONS} most frequent confusions." if len(lines) > MOST_CONFUSIONS else "."),
+                page.table(["an example of", "is named", "times"], lines[:MOST_CONFUSIONS]),
             )
         )
     cost = (
         f"{passes.forwards} forward and {passes.backwards} backward passes of the examples in "
-        f"{adapted.fit.seconds:.1f} s to find it; {adapted.query_passes:.3g} passes of each input to use it."
+        f"{adapted.fit.seconds:.1f} s to find it; each input takes as much as {adapted.query_passes:.3g} "
+        f"{'pass' if adapted.query_passes == 1 else 'passes'} of one network."
     )
     return [*parts, page.section("What it costs", cost)]
 

@@ -63,7 +63,7 @@ def _mistakes(compared: Comparison, trials: Trials | Sequence[Trial], name: str)
         task, named = compared.tasks[index], compared.complete[name][index].named[number]
         told = f"{task.class_names[task.truth[number]]}, named {task.class_names[named]} ({task.name}, {number})"
         shown.append((told, trials[index].queries[number]))
-    text = f"{len(wrong)} queries are named wrongly by {name}"
+    text = f"{name} names {len(wrong)} of {sum(map(len, compared.hits(name)))} queries wrongly"
     text += f"; the first {MOST_MISTAKES} of them." if len(wrong) > MOST_MISTAKES else "."
     if all(isinstance(value, str) for _, value in shown):
         part = page.table(["is", "text"], [[told, value[:LONGEST]] for told, value in shown])

@@ -20,8 +20,9 @@ p, figcaption { color: var(--soft); max-width: 44rem; } code, pre { font: .85rem
 pre { border: 1px solid var(--line); border-radius: 6px; padding: .7rem 1rem; overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 td, th { padding: .35rem .6rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
-td:first-child, th:first-child { text-align: left; } th { font-weight: 600; color: var(--soft); }
-figure { margin: 1rem 0; } svg text { fill: var(--soft); font: 12px system-ui, sans-serif; }
+td:first-child, th:first-child, .words { text-align: left; } th { font-weight: 600; color: var(--soft); }
+figure { margin: 1rem 0; } .bars + figcaption { margin-top: .4rem; }
+svg text { fill: var(--soft); font: 12px system-ui, sans-serif; }
 .pictures { display: flex; flex-wrap: wrap; gap: 1.2rem; } .pictures figcaption { max-width: 11rem; }
 .wide { overflow-x: auto; }
 .pictures img { image-rendering: pixelated; border-radius: 4px; max-width: 100%; }
@@ -79,7 +80,7 @@ def code(text: str) -> str:
 def table(
     columns: Sequence[str], rows: Sequence[Sequence[str | float]], best: Literal["row", "column"] | None = None
 ) -> str:
-    """A table; floats are shares between 0 and 1, shown as percent and shaded.
+    """A table; floats are shares between 0 and 1, shown as percent and shaded. Columns of words begin at the left.
 
     Args:
         columns: their headings.
@@ -89,15 +90,21 @@ def table(
     lines: Sequence[Sequence[str | float]] = list(zip(*rows, strict=True)) if best == "column" else rows
     highest = [max((each for each in line if isinstance(each, float)), default=None) for line in lines]
 
+    words = [all(isinstance(each, str) and each[:1].isalpha() for each in column) for column in zip(*rows, strict=True)]
+    words += [False] * (len(columns) - len(words))
+
     def cell(value: str | float, row: int, column: int) -> str:
         if isinstance(value, str):
-            return f"<td>{escape(value)}</td>"
+            return f"<td{' class=words' * words[column]}>{escape(value)}</td>"
         told = f'{100 * value:.1f}<span class="unit"> %</span>'
         if best and value == highest[column if best == "column" else row]:
             told = f"<strong>{told}</strong>"
         return f'<td style="background: rgba(var(--heat), {0.55 * value**2:.3f})">{told}</td>'
 
-    head = "".join(f"<th><span>{escape(column)}</span></th>" for column in columns)
+    head = "".join(
+        f"<th{' class=words' * is_words}><span>{escape(column)}</span></th>"
+        for column, is_words in zip(columns, words, strict=True)
+    )
     body = "".join(
         f"<tr>{''.join(cell(value, number, place) for place, value in enumerate(row))}</tr>"
         for number, row in enumerate(rows)

@@ -31,6 +31,12 @@ def router_table(folder: Path) -> object:
     return read_small_json(folder / TABLE, MAX_TABLE_BYTES)
 
 
+def has_posterior(folder: Path) -> bool:
+    """Whether a router says that it has a posterior."""
+    table = router_table(folder)
+    return isinstance(table, dict) and table.get("posterior") is not None
+
+
 def router_identity(folder: Path) -> str:
     """Digest of all that routes; calibrations, certificates and the record of the training change nothing of it."""
     table = router_table(folder)

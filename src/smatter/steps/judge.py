@@ -55,7 +55,7 @@ def kept_or_single(fit: Fit, loss: float) -> Fit:
     above = (loss - least) / evidence.error
     told = f"the loss is above that of {evidence.best} alone by {above:.1f} standard errors"
     if above <= CLEARLY:
-        return replace(fit, notes=(*fit.notes, f"{told}, which luck does too: the mixture is kept"))
+        return replace(fit, notes=(*fit.notes, f"{told}, which may be luck: the mixture is kept"))
     single = Mixture.of({evidence.best: 1.0})
     notes = (*fit.notes, f"{told}: {evidence.best} alone is taken instead")
     return replace(fit, mixture=single, experts=None, residual=None, members=(), notes=notes)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from smatter.backbones.images import check_image
 from smatter.compose.head import wrong_class_name
 from smatter.errors import InvalidSupport, NotFound, SmatterWarning
+from smatter.records import told_names
 from smatter.tasks.given import Kind, check_inputs, gather, labelled
 from smatter.tasks.rows import checked_label, loose_rows, raw_rows, text_and_label
 
@@ -59,6 +60,10 @@ class Support:
         if set(self.labels) != set(range(len(self.class_names))):
             raise InvalidSupport("labels must number the classes from zero, each with at least one example")
         check_inputs(self.inputs, self.kind)
+
+    def __repr__(self) -> str:
+        n_inputs, n_classes = len(self.inputs), len(self.class_names)
+        return f"Support of {n_inputs} {self.kind}, {n_classes} classes: {told_names(self.class_names)}"
 
     @classmethod
     def of(cls, inputs: Any, labels: Iterable[Any] | None = None) -> Support:
