@@ -140,7 +140,7 @@ def shorter(line: str) -> str:
 
 
 def differs(shown: str, told: str) -> str:
-    """The first line that is shown and was not told; three dots stand for any lines, and numbers may differ by 2 %."""
+    """The first line that is shown and was not told; three dots stand for what is left out, and numbers may differ by 2 %."""
     rest = [line.split() for line in told.splitlines()]
     for line in shown.splitlines():
         if line.strip() == "..." or not line.strip():
@@ -153,6 +153,8 @@ def differs(shown: str, told: str) -> str:
 
 
 def _alike(words: list[str], others: list[str]) -> bool:
+    if words[-1] == "...":
+        words, others = words[:-1], others[: len(words) - 1]
     return len(words) == len(others) and all(map(_alike_word, words, others))
 
 

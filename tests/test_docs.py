@@ -56,7 +56,7 @@ def test_every_document_becomes_a_page_whose_links_lead_somewhere(tmp_path: Path
 
 
 def commands(page: Path) -> list[str]:
-    lines = [line.split("#")[0].split("   ")[0] for line in re.findall(r"^ {4}(smatter .*)$", page.read_text(), re.M)]
+    lines = [line.split("#")[0].split("   ")[0] for line in re.findall(r"^ {4}(?:\$ )?(smatter .*)$", page.read_text(), re.M)]
     return [line.strip() for line in lines]
 
 
@@ -72,7 +72,7 @@ def test_commands_and_their_options_exist(command: str, capsys) -> None:
 
 def test_the_readme_runs(tmp_path: Path, monkeypatch) -> None:
     base = make_tensors(0)
-    library = init_library(tmp_path / "shelf", write_checkpoint(tmp_path / "base", base))
+    library = init_library(tmp_path / "library", write_checkpoint(tmp_path / "base", base))
     for seed, name in enumerate(("latin", "emoji"), 1):
         add_source(library.folder, write_checkpoint(tmp_path / name, make_tensors(seed, near=base)))
     monkeypatch.chdir(tmp_path)

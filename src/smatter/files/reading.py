@@ -250,7 +250,7 @@ def regular_file_size(path: Path) -> int:
     try:
         status = path.stat()
     except FileNotFoundError:
-        raise NotFound(f"{path} does not exist; check the path, or copy the checkpoint again") from None
+        raise NotFound(f"{path} does not exist; check the path") from None
     except NotADirectoryError:
         raise NotFound(f"{path} is inside something that is not a folder; check the path") from None
     if not stat.S_ISREG(status.st_mode):

@@ -14,6 +14,8 @@ from smatter.methods import Fit
 
 CLEARLY = 2.0
 """Standard errors by which a model's loss may be above a single source's before that source is taken instead."""
+TOLD = 0.05
+"""Standard errors that are worth telling: less is rounding."""
 
 
 def judged_model(live: LiveMixture, task: Task, fit: Fit, **options: Any) -> Adapted:
@@ -53,6 +55,8 @@ def kept_or_single(fit: Fit, loss: float) -> Fit:
     ):
         return fit
     above = (loss - least) / evidence.error
+    if above < TOLD:
+        return fit
     told = f"the loss is above that of {evidence.best} alone by {above:.1f} standard errors"
     if above <= CLEARLY:
         return replace(fit, notes=(*fit.notes, f"{told}, which may be luck: the mixture is kept"))
