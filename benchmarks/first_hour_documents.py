@@ -140,7 +140,7 @@ def shorter(line: str) -> str:
 
 
 def differs(shown: str, told: str) -> str:
-    """The first line that is shown and was not told; three dots stand for what is left out, and numbers may differ by 2 %."""
+    """The first line that is shown and was not told; dots stand for what is left out, numbers may differ by 2 %."""
     rest = [line.split() for line in told.splitlines()]
     for line in shown.splitlines():
         if line.strip() == "..." or not line.strip():

@@ -56,8 +56,8 @@ def test_every_document_becomes_a_page_whose_links_lead_somewhere(tmp_path: Path
 
 
 def commands(page: Path) -> list[str]:
-    lines = [line.split("#")[0].split("   ")[0] for line in re.findall(r"^ {4}(?:\$ )?(smatter .*)$", page.read_text(), re.M)]
-    return [line.strip() for line in lines]
+    lines = re.findall(r"^ {4}(?:\$ )?(smatter .*)$", page.read_text(), re.M)
+    return [re.split(r"#|   | \| | && ", line)[0].strip() for line in lines]
 
 
 @pytest.mark.parametrize("command", sorted({line for page in PAGES for line in commands(page)}))
