@@ -30,9 +30,11 @@ from smatter.compose.mixture import Mixture
 from smatter.live.mixture import LiveMixture
 from smatter.live.task import Task
 from smatter.methods import Fit
+from smatter.methods.average import average
 from smatter.methods.solver import SolverSettings, solver
 from smatter.route.evidence import gather_evidence
 from smatter.scores.intervals import mean_interval, paired_difference
+from smatter.settings import MixSettings
 
 NAME = "network_solver"
 KINDS = (*DOMAINS, "red+green", "green+blue", "blue+red")
@@ -64,6 +66,7 @@ def run_episode(live: LiveMixture, episode: Episode, scores: Scores, seconds: Sc
     names, task = live.library.names, Task.of(live, episode.support)
     record("evidence routing", lambda: Fit(gather_evidence(live, task.objective).mixture))
     record("solver", lambda: solver(live, task, SOLVERS["solver"]))
+    record("average of predictions", lambda: average(live, task, MixSettings(mix="predictions")))
     if not everything:
         return
     for name, settings in list(SOLVERS.items())[1:]:
@@ -113,12 +116,12 @@ def main() -> None:
     rows.sort(key=lambda row: -row["accuracy"])
     figures = {"tasks": len(scores["solver"])}
     lost: Rows = []
-    for name in ("evidence routing", "solver"):
+    for name in crowded_scores:
         loss = paired_difference(scores[name], crowded_scores[name])
         lost.append(
             {"method": name, "points_lost": loss.mean, "points_lost_low": loss.low, "points_lost_high": loss.high}
         )
-        figures[f"irrelevant_sources_cost_{name.split()[0]}"] = loss.mean
+        figures[f"irrelevant_sources_cost_{name.replace(' ', '_')}"] = loss.mean
     for row in rows:
         figures["accuracy_" + row["method"].replace(",", "").replace(" ", "_")] = row["accuracy"]
     for row in rows:
