@@ -103,6 +103,7 @@ ONE_PASS: dict[str, Rule] = {
 SEVERAL: dict[str, Rule] = {
     **{f"members {k}": members(k) for k in (2, 4, 7)},
     **{f"random members {k}": random_members(k) for k in (2, 4)},
+    "members 4, half for the mixed network": members(4, 0.5),
     "uniform predictions": uniform_predictions, "pooled predictions": pooled_predictions,
     **{f"half {k}, {name}": half(name, k) for k in (2, 4, 8) for name in VARIANTS},
     **{f"top {k}, {name}": top(name, k) for k in (2, 4) for name in VARIANTS},

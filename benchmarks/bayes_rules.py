@@ -96,17 +96,22 @@ def judge(case: Case, weights: Tensor) -> Outcome:
     return Outcome(100 * (1 - float(right.double().mean())), loss, right=right, sure=sure, networks=networks)
 
 
-def members(n_networks: int) -> Rule:
-    """The mixed network and the sources of most weight, as `adapt --mix both` takes them."""
+def members(n_networks: int, share: float | None = None) -> Rule:
+    """The mixed network and the sources of most weight, as `adapt --mix both` takes them.
+
+    Args:
+        n_networks: of a task.
+        share: of the mixed network; as much as the others have on average without.
+    """
 
     def rule(case: Case) -> Tensor:
         pooled = case.pooled
         order = sorted(range(len(pooled)), key=lambda number: (-float(pooled[number]), case.sources[number]))
         kept = [number for number in order[: n_networks - 1] if float(pooled[number]) >= FAINT] or order[:1]
-        weights = case.one(0) / (len(kept) + 1)
+        own = 1 / (len(kept) + 1) if share is None else share
+        weights = case.one(0) * own
         for number in kept:
-            share = float(pooled[number] / pooled[kept].sum()) * len(kept) / (len(kept) + 1)
-            weights[case.beside[number]] += share
+            weights[case.beside[number]] += float(pooled[number] / pooled[kept].sum()) * (1 - own)
         return weights
 
     return rule
