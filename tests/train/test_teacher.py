@@ -20,10 +20,10 @@ from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.suite import Suite
 from smatter.train.curriculum import Curriculum, Series
 from smatter.train.lessons import Lesson, Timetable
-from smatter.train.meta import SOLVED, meta_train
+from smatter.train.meta import meta_train
 from smatter.train.objective import task_loss
 from smatter.train.teacher import FLOOR, Teacher, better_experts, distillation
-from smatter.train.trainee import MetaStep, Trainee
+from smatter.train.trainee import SOLVED, MetaStep, Trainee
 
 
 def tasks(suite: Suite) -> TaskList:

@@ -1,6 +1,7 @@
-"""`smatter train`: tasks of a suite to a router, and to a posterior over its routings."""
+"""`smatter train`: tasks of a suite to a router, to experts that serve budgets, and to a posterior over routings."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from smatter.cli.train_options import (
     Folder,
     Making,
     Output,
+    Pricing,
     Routings,
     Sources,
     SuitePlace,
@@ -25,6 +27,7 @@ from smatter.cli.train_options import (
 if TYPE_CHECKING:
     from smatter.library.library import Library
     from smatter.route.store import TrainedRouter
+    from smatter.settings.budgets import BudgetTraining
     from smatter.settings.posteriors import PosteriorTraining
     from smatter.settings.training import MetaSettings
     from smatter.tasks.suite import Suite
@@ -37,6 +40,7 @@ def train(
     output: Output,
     making: Making,
     routings: Routings,
+    pricing: Pricing,
     tail: Tail,
     sources: Sources = None,
     shift: Shifts = None,
@@ -48,7 +52,8 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a router on tasks of a suite, or a posterior over its routings; an interrupted training goes on."""
-    routings.check(making)
+    routings.check(making, pricing.budgets)
+    pricing.check(making, routings.existing)
     settings = None if routings.existing else making.settings(seed, tail)
     objective = routings.training(tail, seed) if routings.posterior else None
     changes = {"shifts": parse_shift_options(shift), "variants": parse_shift_options(variant)}
@@ -58,6 +63,9 @@ def train(
     _check_output(output, replace)
     library, examples = _opened(folder, suite, sources=sources, router=routings.existing, **tasks)
     trained = _trained(library, examples, settings, routings.existing, more)
+    if pricing.budgets:
+        how = pricing.training(making, routings.existing, seed)
+        trained = _for_budgets(library, examples, trained, how, profiles=pricing.profile or (), more=more)
     if objective is not None:
         trained = _with_posterior(library, examples, trained, routings, objective=objective, more=more)
 
@@ -68,7 +76,11 @@ def train(
     data = {"output": str(output), "seconds": seconds, **record}
     if trained.posterior and objective is not None:
         data["posterior"] = {"temperature": trained.posterior.temperature, **trained.posterior.record}
-    show(data, as_json, lambda: _tell(folder, output, data, is_new=routings.existing is None))
+    show(
+        data,
+        as_json,
+        lambda: _tell(folder, output, data, is_new=routings.existing is None, is_for_budgets=pricing.budgets),
+    )
 
 
 def _check_output(output: Path, replace: bool) -> None:
@@ -114,6 +126,23 @@ def _trained(
         return train_router(library, suite, settings, progress=progress, **more)
 
 
+def _for_budgets(
+    library: "Library",
+    suite: "Suite",
+    trained: "TrainedRouter",
+    how: "BudgetTraining",
+    *,
+    profiles: Sequence[Path],
+    more: dict[str, Any],
+) -> "TrainedRouter":
+    """The router with experts that serve every budget."""
+    from smatter.train.budgets import train_budgets
+
+    more = more | {"work": more["work"] / "budgets"}
+    with progress_bar("training for budgets", how.n_steps, "steps", is_long=True) as progress:
+        return train_budgets(library, suite, trained, profiles, how, progress=progress, **more)
+
+
 def _with_posterior(
     library: "Library",
     suite: "Suite",
@@ -138,10 +167,12 @@ def _with_posterior(
         return learn_posterior(library, suite, trained, how, progress=progress, **more)
 
 
-def _tell(folder: Path, output: Path, record: dict[str, Any], is_new: bool) -> None:
+def _tell(folder: Path, output: Path, record: dict[str, Any], is_new: bool, is_for_budgets: bool) -> None:
     """What was done now, for people, and what to do next."""
     if is_new:
         _tell_router(record)
+    if is_for_budgets:
+        _tell_budgets(record["budgets"])
     learnt = record.get("posterior")
     if learnt:
         _tell_posterior(learnt)
@@ -171,6 +202,16 @@ def _tell_router(record: dict[str, Any]) -> None:
         if len(rows := record["expert_overlaps"]) > 1:
             common = [share for number, row in enumerate(rows) for share in row[:number]]
             say(f"two of them have {sum(common) / len(common):.0%} in common on average, {max(common):.0%} at most")
+
+
+def _tell_budgets(learnt: dict[str, Any]) -> None:
+    """How experts were trained for budgets, and what they are worth."""
+    say(f"{learnt['steps']} steps for budgets")
+    if found := learnt.get("validation"):
+        say(
+            f"validation tasks, after step {found['step']}: {found['accuracy']:.1%} of the queries with everything "
+            f"open, {found['references']['before']:.1%} before; {found['accuracy_cut']:.1%} at small budgets"
+        )
 
 
 def _tell_posterior(learnt: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """Options of `smatter train`, by what they are about."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,6 +8,7 @@ import typer
 
 from smatter.cli.output import pairs
 from smatter.errors import InvalidSettings
+from smatter.settings.budgets import BudgetTraining
 from smatter.settings.posteriors import Family, PosteriorTraining, Prior, Target
 from smatter.settings.training import (
     Imitation,
@@ -31,7 +32,17 @@ Sources = Annotated[
         "--source", metavar="NAME", help="Train with this source and the base only. Repeatable; all sources by default."
     ),
 ]
-NSteps = Annotated[int, typer.Option("--steps", metavar="N", min=1, max=1_000_000, help="The most steps.")]
+NSteps = Annotated[
+    int | None,
+    typer.Option(
+        "--steps",
+        metavar="N",
+        min=1,
+        max=1_000_000,
+        help="The most steps [600; with --from and --budgets 300].",
+        show_default=False,
+    ),
+]
 NExperts = Annotated[int, typer.Option("--experts", metavar="M", min=0, max=64, help="Residual experts.")]
 ExpertShare = Annotated[
     float, typer.Option(metavar="SHARE", help="Share of the correction's parameters that one expert may use.")
@@ -76,7 +87,7 @@ Workers = Annotated[int, typer.Option(min=0, max=64, help="Processes that prepar
 
 Existing = Annotated[
     Path | None,
-    typer.Option("--from", metavar="ROUTER", help="Give this router a posterior, and leave the rest as it is."),
+    typer.Option("--from", metavar="ROUTER", help="Begin with this router: --posterior and --budgets add to it."),
 ]
 Posterior = Annotated[
     Family | None,
@@ -126,6 +137,20 @@ CatalogueFile = Annotated[
 ]
 
 
+ForBudgets = Annotated[
+    bool,
+    typer.Option("--budgets", help="Train the experts so that they serve every budget, by what units cost."),
+]
+Profiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--profile", metavar="FILE", help="What units cost: from `smatter profile`. Repeatable.", show_default=False
+    ),
+]
+
+N_STEPS = 600
+"""Of a router's training, where nothing is said of them."""
+
 N_TABLES = 200
 """Tasks that a posterior learns from, where nothing is said of them."""
 
@@ -134,7 +159,7 @@ N_TABLES = 200
 class Making:
     """How a router is made and trained."""
 
-    steps: NSteps = 600
+    steps: NSteps = None
     experts: NExperts = 0
     expert_share: ExpertShare = 0.25
     common_share: CommonShare = 0.0
@@ -155,7 +180,7 @@ class Making:
         imitation = _imitation(self.distill, self.teacher)
         return MetaSettings(
             router,
-            self.steps,
+            self.steps or N_STEPS,
             imitation=imitation,
             entropy=self.entropy,
             expert_share=self.expert_share,
@@ -174,6 +199,28 @@ class Tail:
 
 
 @dataclass(frozen=True)
+class Pricing:
+    """What experts may cost."""
+
+    budgets: ForBudgets = False
+    profile: Profiles = None
+
+    def check(self, making: Making, existing: Path | None) -> None:
+        """Refuse what nobody would use."""
+        if self.profile and not self.budgets:
+            raise InvalidSettings("--profile prices units for budgets: say --budgets, too")
+        if self.budgets and not self.profile:
+            raise InvalidSettings("--budgets needs what units cost: give --profile, which `smatter profile` writes")
+        if self.budgets and existing is None and (not making.experts or making.units == "elements"):
+            raise InvalidSettings("--budgets closes units of experts: say --experts M with --units groups, or --from")
+
+    def training(self, making: Making, existing: Path | None, seed: int) -> BudgetTraining:
+        """How experts are trained."""
+        steps = {"n_steps": making.steps} if existing is not None and making.steps else {}
+        return BudgetTraining(**steps, seed=seed)
+
+
+@dataclass(frozen=True)
 class Routings:
     """A posterior over routings, and what it is learnt from."""
 
@@ -185,16 +232,17 @@ class Routings:
     tables: NTables = None
     catalogue: CatalogueFile = None
 
-    def check(self, making: Making) -> None:
+    def check(self, making: Making, for_budgets: bool) -> None:
         """Refuse what nobody would use."""
-        if self.existing is not None and making != Making():
+        if self.existing is not None and replace(making, steps=None if for_budgets else making.steps) != Making():
             name = next(each.name for each in fields(making) if getattr(making, each.name) != each.default)
             option = OPTION.get(name, name.replace("_", "-"))
             raise InvalidSettings(f"--from leaves the router as it is: leave out --{option}, or --from")
         for name, value in vars(self).items():
-            if value is not None and self.posterior is None:
+            if value is not None and self.posterior is None and not (for_budgets and name == "existing"):
                 option = "from" if name == "existing" else name
-                raise InvalidSettings(f"--{option} is about a posterior: say of which family with --posterior")
+                what = " or budgets: say --budgets, or" if name == "existing" else ": say"
+                raise InvalidSettings(f"--{option} is about a posterior{what} of which family with --posterior")
 
     def training(self, tail: Tail, seed: int) -> PosteriorTraining:
         """The objective, checked, and the prior."""

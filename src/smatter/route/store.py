@@ -1,8 +1,9 @@
 """A trained router on disk: a folder with router.json, router.safetensors and, for its experts, experts.safetensors.
 
 It holds all that routing needs beside the library: the router's weights, the probe set, by which sources that come
-later are described, descriptors of the sources that it was trained with, the bank of residual experts and, where one
-was learnt, a posterior over routings. What calibration tasks say of its rules stands in router.json.
+later are described, descriptors of the sources that it was trained with, and the bank of residual experts. Where they
+were learnt, it holds what units of these are worth under budgets, and a posterior over routings. What calibration tasks
+say of its rules stands in router.json.
 """
 
 from __future__ import annotations
@@ -96,6 +97,8 @@ class TrainedRouter:
         digest: of its files; empty where it is not on disk.
         posterior: over routings, where one was learnt.
         certificates: of its rules, where calibration tasks were asked.
+        unit_values: what opening each unit is worth to a task, by the mask that it weighs, (n_masks, n_units), where it
+            was trained for budgets.
     """
 
     router: Router
@@ -110,6 +113,7 @@ class TrainedRouter:
     digest: str = ""
     posterior: LearntPosterior | None = None
     certificates: tuple[Certificate, ...] = ()
+    unit_values: Tensor | None = None
     _later: dict[str, Tensor] = field(default_factory=dict, repr=False, compare=False)
     """Descriptors of sources that came later, once they were made."""
 
@@ -222,6 +226,8 @@ def write_router(folder: str | Path, trained: TrainedRouter, replace: bool = Fal
     for number, each in enumerate(trained.statistics):
         tensors |= {f"probe.{number}.{name}": value for name, value in vars(each).items()}
     tensors |= {"probe.classes": probe.classes, "probe.groups": probe.groups}
+    if trained.unit_values is not None:
+        tensors["unit_values"] = trained.unit_values
     if not isinstance(probe.inputs, tuple):
         tensors["probe.pictures"] = torch.from_numpy(np.ascontiguousarray(probe.inputs))
     tensors["descriptors"] = torch.stack([trained.descriptors[digest] for digest in trained.sources.values()])
@@ -304,9 +310,15 @@ def _restored(table: _Table, file: MappedFile, bank: Bank | None, digest: str) -
         raise InvalidRouter("its base is not among its sources")
     if (0 if bank is None else len(bank.masks)) != settings.n_masks:
         raise InvalidRouter(f"its bank does not have the {settings.n_experts} experts that it weighs")
+    unit_values = tensors.get("unit_values")
+    if unit_values is not None:
+        fitting = () if bank is None else bank.masks.shape
+        if tuple(unit_values.shape) != fitting or unit_values.dtype != torch.float32:
+            raise InvalidRouter("its values of units are not those of its experts")
     return TrainedRouter(
         router=router.requires_grad_(False),
         bank=bank,
+        unit_values=unit_values,
         probe=Probe(inputs, classes, groups, table.groups),
         statistics=statistics,
         descriptors=descriptors,

@@ -10,21 +10,20 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from smatter.errors import InvalidSettings
-from smatter.settings.training import MetaSettings
+from smatter.train.budget_trainee import BudgetTrainee, BudgetValidation
 from smatter.train.curriculum import Curriculum
-from smatter.train.ensemble import EnsembleTeacher
-from smatter.train.lessons import Timetable, made_ahead, make_lesson, signals_wait
+from smatter.train.lessons import made_ahead, make_lesson, signals_wait
 from smatter.train.log import Log
 from smatter.train.state import keep, resume
-from smatter.train.teacher import Teacher
-from smatter.train.trainee import MetaStep, Trainee, Validation
+from smatter.train.trainee import Trainee, Validation
 
-STATE, LOG, SOLVED = "state.safetensors", "log.jsonl", "solved"
+STATE, LOG = "state.safetensors", "log.jsonl"
 
 
 @dataclass(frozen=True)
@@ -37,18 +36,18 @@ class Outcome:
     """
 
     n_steps: int
-    validation: Validation | None
+    validation: Validation | BudgetValidation | None
 
 
 def meta_train(
-    trainee: Trainee,
+    trainee: Trainee | BudgetTrainee,
     curriculum: Curriculum,
     folder: Path | None = None,
     save_every: int = 25,
     n_workers: int = 0,
-    watch: Callable[[MetaStep | Validation], None] = lambda _: None,
+    watch: Callable[[Any], None] = lambda _: None,
 ) -> Outcome:
-    """Train a router in place; in the end it is as it was when validation tasks found it best.
+    """Train a router or its experts in place; in the end they are as they were when validation tasks found them best.
 
     Args:
         trainee: what learns.
@@ -77,24 +76,13 @@ def meta_train(
     validation = [
         make_lesson(live, episode, everyone, with_evidence=True) for tasks in curriculum.validation for episode in tasks
     ]
-    teacher: Teacher | EnsembleTeacher | None = None
-    if settings.imitation.teacher == "ensemble":
-        teacher = EnsembleTeacher()
-    elif settings.imitation.needs_solver:
-        if folder is None:
-            raise InvalidSettings("a teacher's solutions are kept on disk: give a folder")
-        teacher = Teacher(folder / SOLVED)
-    taught_share = settings.imitation.share if settings.imitation.is_wanted else 0.0
-    timetable = Timetable(
-        curriculum.training,
-        settings.n_tasks,
-        settings.evidence_share,
-        seed=settings.seed,
-        teacher=teacher,
-        taught_share=taught_share,
-    )
+    timetable = trainee.timetable(curriculum.training, folder)
     step = done
-    references: dict[str, float] = dict(log.last(Validation).get("references", {}))
+    references: dict[str, float] = dict(log.last(trainee.judged).get("references", {}))
+
+    def best_so_far() -> Validation | BudgetValidation:
+        best_step, *numbers = score.tolist()
+        return trainee.judged(int(best_step), *numbers)
 
     def save() -> None:
         if folder is not None:
@@ -103,14 +91,14 @@ def meta_train(
     def judge() -> None:
         """Validate where it is due; a run that was stopped meanwhile begins with that."""
         is_due = step == settings.n_steps or step % settings.validate_every == 0
-        if not validation or not step or not is_due or log.last(Validation).get("step") == step:
+        if not validation or not step or not is_due or log.last(trainee.judged).get("step") == step:
             return
         if not references:
             references.update(trainee.references(validation))
         found = replace(trainee.validate(step, validation), references=references)
         with signals_wait():
             log.add(found)
-            if found.mean_loss < _validation(score).mean_loss:
+            if found.mean_loss < best_so_far().mean_loss:
                 score.copy_(torch.tensor(found.numbers))
                 _copy(tensors, best)
         watch(found)
@@ -119,7 +107,7 @@ def meta_train(
         judge()
         with made_ahead(live, timetable, range(done, settings.n_steps), n_workers) as all_lessons:
             for lessons in all_lessons:
-                if _is_enough(step, score, settings):
+                if _is_enough(step, best_so_far().step, settings.patience):
                     break
                 with signals_wait():  # a step is done or not, whoever asks the program to end
                     log.add(told := trainee.step(step, lessons))
@@ -136,19 +124,13 @@ def meta_train(
         raise
     if validation:
         _copy(best, tensors)
-        return Outcome(step, replace(_validation(score), references=references))
+        return Outcome(step, replace(best_so_far(), references=references))
     return Outcome(step, None)
 
 
-def _is_enough(step: int, score: Tensor, settings: MetaSettings) -> bool:
+def _is_enough(step: int, best: int, patience: int) -> bool:
     """Whether the validation tasks have seen nothing better for long."""
-    best = _validation(score)
-    return best.step > 0 and step - best.step >= settings.patience
-
-
-def _validation(score: Tensor) -> Validation:
-    step, *numbers = score.tolist()
-    return Validation(int(step), *numbers)
+    return best > 0 and step - best >= patience
 
 
 def _copy(source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,11 +32,16 @@ from smatter.route.store import TrainedRouter
 from smatter.settings.training import MetaSettings
 from smatter.train.assignment import assign, unit_worths
 from smatter.train.curriculum import Series
-from smatter.train.lessons import Lesson
+from smatter.train.ensemble import EnsembleTeacher
+from smatter.train.lessons import Lesson, Timetable
 from smatter.train.objective import TaskLoss, task_loss
 from smatter.train.parting import Keeper, expected_load
 from smatter.train.rates import rate_at
+from smatter.train.teacher import Teacher
 from smatter.units.layouts import Layout, Masked
+
+SOLVED = "solved"
+"""Where a teacher keeps its solutions."""
 
 MAX_GATES = 20_000_000
 """Each takes about sixty bytes while it learns."""
@@ -101,6 +107,8 @@ class Trainee:
         settings: how.
         series: the kinds of tasks that are learnt from, for experts to part by.
     """
+
+    judged = Validation
 
     def __init__(self, live: LiveMixture, probe: Probe, settings: MetaSettings, series: Sequence[Series] = ()) -> None:
         self.live, self.probe, self.settings = live, probe, settings
@@ -174,6 +182,30 @@ class Trainee:
         if self.seen is not None:
             tensors["seen"] = self.seen
         return tensors
+
+    def timetable(self, series: Sequence[Series], folder: Path | None) -> Timetable:
+        """Which tasks each step has, and who teaches them.
+
+        Args:
+            series: kinds of tasks.
+            folder: where a teacher keeps its solutions.
+        """
+        settings, imitation = self.settings, self.settings.imitation
+        teacher: Teacher | EnsembleTeacher | None = None
+        if imitation.teacher == "ensemble":
+            teacher = EnsembleTeacher()
+        elif imitation.needs_solver:
+            if folder is None:
+                raise InvalidSettings("a teacher's solutions are kept on disk: give a folder")
+            teacher = Teacher(folder / SOLVED)
+        return Timetable(
+            series,
+            settings.n_tasks,
+            settings.evidence_share,
+            seed=settings.seed,
+            teacher=teacher,
+            taught_share=imitation.share if imitation.is_wanted else 0.0,
+        )
 
     def step(self, number: int, lessons: Sequence[Lesson]) -> MetaStep:
         """One step of the optimizer on the loss of some tasks: its mean, or that of the worst share of them."""
