@@ -94,7 +94,7 @@ def adapt(
     if queries is not None and fit.is_private:
         raise InvalidSettings("private weights have no prototypes that queries could move: leave the queries out")
     if budgets is not None:
-        fit = cut_to_budgets(budgets, live, task, fit, progress)
+        fit = cut_to_budgets(budgets, live, task, fit, router=settings.router, progress=progress)
     told = {"head": head, "class_names": support.class_names, "origin": origin, "support": support, "budgets": budgets}
     adapted = judged_model(live, task, fit, **told)
     asked = getattr(settings, "router", None)

@@ -101,6 +101,32 @@ def test_a_budget_for_everything_closes_nothing_and_passes_nothing(
     assert live.n_forwards + live.n_backwards == passes
 
 
+@pytest.mark.parametrize("share", [0.2, 0.6])
+def test_learnt_values_need_no_pass_and_decide(
+    live: LiveMixture, task: tuple[Task, ExpertMix], counted: Profile, share: float
+) -> None:
+    """Values that favour some units open these, by the experts that the task weighs."""
+    given, experts = task
+    bank, before = bank_of(live, experts), opened(live, experts)
+    full = counted.predict(open_fractions(bank, before))[0]
+    budgets = Budgets.of(f"{(counted.base + share * (full - counted.base)) / 1e6:.12g}MB", counted)
+    random = np.random.default_rng(0)
+    values = random.random(bank.bank.masks.shape)
+    values[:, ::2] = -1.0
+    passes = live.n_forwards + live.n_backwards
+    after = opened(live, cut_experts(live, given.objective, EVEN, experts, budgets, unit_values=values))
+    assert live.n_forwards + live.n_backwards == passes
+    assert after.any() and not after[::2].any()
+    spent = budgets.spent(open_fractions(bank, after))[0]
+    assert spent.predicted <= spent.allowed * (1 + 1e-9)
+    worth = np.array(experts.alpha) @ values * before
+    ranked = budgets.ranked(bank, before, worth)
+    cheaper = [random.permutation(np.flatnonzero(worth > 0))[: (after > 0).sum()] for _ in range(200)]
+    costs = [budgets.spent(open_fractions(bank, np.isin(np.arange(len(worth)), own) * before))[0] for own in cheaper]
+    kept = [worth[own].sum() for own, cost in zip(cheaper, costs, strict=True) if cost.predicted <= spent.allowed]
+    assert ranked.modules and worth[after > 0].sum() >= max(kept, default=0.0) - 1e-2 * worth[worth > 0].sum()
+
+
 def test_what_is_cut_is_the_same_every_time(live: LiveMixture, task: tuple[Task, ExpertMix], counted: Profile) -> None:
     given, experts = task
     budgets = Budgets.of("1.1x", counted)

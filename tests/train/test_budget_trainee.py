@@ -1,4 +1,4 @@
-"""Training for budgets: it keeps each budget, its slopes are right, it learns, and it goes on after a kill to the bit."""
+"""Training for budgets: it keeps budgets, its slopes are right, it learns, and goes on after a kill to the bit."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -96,7 +96,9 @@ def test_what_is_open_costs_no_more_than_the_budget(
     learner = trainee(tiny_library, replace(router, unit_values=values), profile)
     task = learner._opened(lessons(learner, tiny_suite, 1)[0])
     cut = learner._cut(task, learner.budgets[0], share)
-    costs = [profile.predict(open_fractions(learner.placed, gates))[0] / profile.base - 1 for gates in (task.gates, cut)]
+    costs = [
+        profile.predict(open_fractions(learner.placed, gates))[0] / profile.base - 1 for gates in (task.gates, cut)
+    ]
     assert costs[1] <= share * costs[0] * (1 + 1e-9)
     np.testing.assert_array_equal(cut[cut > 0], task.gates[cut > 0])
     assert share < 0.5 or cut.any()
@@ -127,9 +129,7 @@ def test_slopes_are_those_of_the_loss(
     assert gains[unit] == pytest.approx((loss(half - step) - loss(half + step)) / 0.04, rel=0.05, abs=2e-3)
 
 
-def test_small_budgets_learn(
-    tiny_library: Library, tiny_suite: Suite, router: TrainedRouter, profile: Profile
-) -> None:
+def test_small_budgets_learn(tiny_library: Library, tiny_suite: Suite, router: TrainedRouter, profile: Profile) -> None:
     learner = trainee(tiny_library, router, profile, replace(SETTINGS, n_steps=40, imitation=0.0, tightest=0.3))
     same = lessons(learner, tiny_suite)
     steps = [learner.step(number, same) for number in range(20)]

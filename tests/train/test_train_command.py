@@ -9,9 +9,13 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from smatter.cli.main import main
+from smatter.devices.profile import write_profile
+from smatter.devices.stacks import make_bench
+from smatter.devices.unmeasured import counted_profile
 from smatter.files.reading import read_header
 from smatter.library.library import Library
 from smatter.route.store import read_router
+from smatter.settings.devices import DeviceSetting
 from smatter.tasks.packed import write_packed
 from smatter.tasks.suite import Suite
 
@@ -86,6 +90,27 @@ def test_what_is_common_is_in_every_recipe(tiny_library: Library, place: Path, t
     assert main([str(word) for word in verified]) == 0, capsys.readouterr().err
 
 
+def test_experts_are_trained_for_budgets(tiny_library: Library, place: Path, tmp_path: Path, capsys) -> None:
+    library, suite, profile = tiny_library.folder, place / "suite", tmp_path / "here.json"
+    write_profile(profile, counted_profile(make_bench(tiny_library, DeviceSetting(batch=2))))
+    variant = ["--variant", "inverted:target=both"]
+    bare, router = tmp_path / "bare", tmp_path / "router"
+    run(capsys, "train", library, suite, "-o", bare, "--steps", 1, "--experts", 1, *variant)
+    train = ["train", library, suite, "-o", router, "--from", bare, "--budgets", "--profile", profile, *variant]
+    told = run(capsys, *train, "--steps", 2)
+    assert told["budgets"]["steps"] == 2 and told["budgets"]["validation"]["references"].keys() == {"before"}
+    trained, before = read_router(router), read_router(bare)
+    assert trained.unit_values is not None and trained.bank and before.bank
+    assert trained.unit_values.shape == trained.bank.masks.shape and trained.bank.digest != before.bank.digest
+    assert main([*map(str, train), "--steps", "2", "--replace"]) == 0
+    assert "2 steps for budgets" in capsys.readouterr().out
+    assert main([*map(str, train), "--experts", "2", "--replace"]) == 2
+    assert "leave out --experts, or --from" in capsys.readouterr().err
+    adapt = ["adapt", library, place / "shots", "--router", router, "--budget", "1.5x", "--profile", profile]
+    (spent,) = run(capsys, *adapt)["budget"]
+    assert spent["predicted"] <= 1.5 * spent["base"] * (1 + 1e-9)
+
+
 def test_smat_is_trained_with_the_base_alone(tiny_library: Library, place: Path, tmp_path: Path, capsys) -> None:
     options = ["--source", "s0", "--experts", 2, "--units", "elements", "--distill", "experts=0.5"]
     options += ["--variant", "inverted", "--variant", "outline"]
@@ -116,6 +141,10 @@ def test_smat_is_trained_with_the_base_alone(tiny_library: Library, place: Path,
         (["--variant", "nonsense"], "unknown shift 'nonsense': use one of label-noise, "),
         (["--expert-share", "2", "--experts", "1"], "expert_share is 2.0: give a share"),
         (["--pooling", "mean"], "pooling"),
+        (["--budgets"], "give --profile"),
+        (["--profile", "here.json"], "say --budgets"),
+        (["--budgets", "--profile", "here.json"], "say --experts M"),
+        (["--budgets", "--profile", "none.json", "--experts", "1", "--variant", "inverted"], "none.json"),
     ],
 )
 def test_mistakes_are_told_in_a_line(

@@ -1,7 +1,7 @@
-"""Train the shipped router's experts for budgets: python tools/router/budgets.py -o ROUTER [--from ROUTER] [--steps N].
+"""Train the shipped router's experts for budgets: python tools/router/budgets.py -o ROUTER [--from ROUTER].
 
-Units are priced by multiply-accumulates, and 1 % of the base for each active module. Weights of sources and experts, and
-which units an expert may open, stay as they are. Goes on where it was stopped.
+Units are priced by multiply-accumulates, and 1 % of the base for each active module. Weights of sources and experts,
+and which units an expert may open, stay as they are. Goes on where it was stopped.
 """
 
 import argparse

@@ -25,6 +25,7 @@ from smatter.cli.train_options import (
 )
 
 if TYPE_CHECKING:
+    from smatter.devices.profile import Profile
     from smatter.library.library import Library
     from smatter.route.store import TrainedRouter
     from smatter.settings.budgets import BudgetTraining
@@ -58,29 +59,22 @@ def train(
     objective = routings.training(tail, seed) if routings.posterior else None
     changes = {"shifts": parse_shift_options(shift), "variants": parse_shift_options(variant)}
     more = {"work": work or output.with_name(f"{output.name}.work"), "workers": workers, **changes}
-    begin = time.perf_counter()
-    tasks = {"seed": seed, **changes}
+    begin, tasks = time.perf_counter(), {"seed": seed, **changes}
     _check_output(output, replace)
+    profiles = _read_profiles(pricing)
     library, examples = _opened(folder, suite, sources=sources, router=routings.existing, **tasks)
     trained = _trained(library, examples, settings, routings.existing, more)
     if pricing.budgets:
         how = pricing.training(making, routings.existing, seed)
-        trained = _for_budgets(library, examples, trained, how, profiles=pricing.profile or (), more=more)
+        trained = _for_budgets(library, examples, trained, how, profiles=profiles, more=more)
     if objective is not None:
         trained = _with_posterior(library, examples, trained, routings, objective=objective, more=more)
-
-    from smatter.route.store import write_router
-
-    write_router(output, trained, replace)
-    record, seconds = dict(trained.record), time.perf_counter() - begin
-    data = {"output": str(output), "seconds": seconds, **record}
+    _write(output, trained, replace)
+    data = {"output": str(output), "seconds": time.perf_counter() - begin, **trained.record}
     if trained.posterior and objective is not None:
         data["posterior"] = {"temperature": trained.posterior.temperature, **trained.posterior.record}
-    show(
-        data,
-        as_json,
-        lambda: _tell(folder, output, data, is_new=routings.existing is None, is_for_budgets=pricing.budgets),
-    )
+    asked = routings.existing is None, pricing.budgets
+    show(data, as_json, lambda: _tell(folder, output, data, *asked))
 
 
 def _check_output(output: Path, replace: bool) -> None:
@@ -88,6 +82,21 @@ def _check_output(output: Path, replace: bool) -> None:
     from smatter.route.place import is_router
 
     check_free(output, replace and is_router(output))
+
+
+def _write(output: Path, trained: "TrainedRouter", replace: bool) -> None:
+    from smatter.route.store import write_router
+
+    write_router(output, trained, replace)
+
+
+def _read_profiles(pricing: Pricing) -> "list[Profile]":
+    """Before a router is trained for minutes."""
+    if not pricing.profile:
+        return []
+    from smatter.devices.profile import read_profile
+
+    return [read_profile(path) for path in pricing.profile]
 
 
 def _opened(
@@ -132,7 +141,7 @@ def _for_budgets(
     trained: "TrainedRouter",
     how: "BudgetTraining",
     *,
-    profiles: Sequence[Path],
+    profiles: "Sequence[Profile]",
     more: dict[str, Any],
 ) -> "TrainedRouter":
     """The router with experts that serve every budget."""

@@ -12,6 +12,7 @@ from smatter.live.mixture import LiveMixture
 from smatter.live.task import Task
 from smatter.methods import Fit, Passes
 from smatter.records import Progress, silent
+from smatter.route.store import TrainedRouter
 
 
 def budgets_for(settings: Any, budget: Any, profile: Any) -> Budgets | None:
@@ -38,7 +39,9 @@ def check_cuttable(settings: Any) -> None:
         raise InvalidSettings("a budget is for one network and its experts: leave out --mix, and --set tune=modules")
 
 
-def cut_to_budgets(budgets: Budgets, live: LiveMixture, task: Task, fit: Fit, progress: Progress = silent) -> Fit:
+def cut_to_budgets(
+    budgets: Budgets, live: LiveMixture, task: Task, fit: Fit, router: TrainedRouter, progress: Progress = silent
+) -> Fit:
     """A fit whose experts are cut to what its budgets allow.
 
     Args:
@@ -46,6 +49,7 @@ def cut_to_budgets(budgets: Budgets, live: LiveMixture, task: Task, fit: Fit, pr
         live: the network.
         task: what was fitted to.
         fit: what a method found.
+        router: whose experts these are.
         progress: told shares of the work.
     """
     if fit.members or fit.residual is not None:
@@ -53,7 +57,10 @@ def cut_to_budgets(budgets: Budgets, live: LiveMixture, task: Task, fit: Fit, pr
     if fit.experts is None:
         return fit
     forwards, backwards = live.n_forwards, live.n_backwards
-    experts = cut_experts(live, task.objective, fit.mixture, experts=fit.experts, budgets=budgets, progress=progress)
+    values = None if router.unit_values is None else router.unit_values.double().numpy()
+    experts = cut_experts(
+        live, task.objective, fit.mixture, fit.experts, budgets=budgets, unit_values=values, progress=progress
+    )
     more = Passes(live.n_forwards - forwards, live.n_backwards - backwards)
     passes = Passes(fit.passes.forwards + more.forwards, fit.passes.backwards + more.backwards)
     return replace(fit, experts=experts, passes=passes)

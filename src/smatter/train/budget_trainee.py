@@ -1,4 +1,4 @@
-"""A router's experts while they learn to serve budgets: one step of training (AutoBudget paper, sections 4 and 5).
+"""A router's experts while they learn to serve budgets: one step of training (AutoBudget paper, section 4).
 
 One shared change serves every budget. In each step a task is passed with everything open that it opens, at the tightest
 budget, and at one between (the sandwich rule of slimmable networks); the first teaches the others by its predictions.
@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from smatter.budget.knapsack import allocate
@@ -30,7 +29,7 @@ from smatter.compose.mixture import Mixture
 from smatter.devices.budgets import Budgets
 from smatter.devices.cut import numbers_of
 from smatter.errors import InvalidSettings
-from smatter.library.banks import Bank, PlacedBank, Values
+from smatter.library.banks import Bank, Values
 from smatter.live.episodes import episode_queries
 from smatter.live.mixture import LiveMixture
 from smatter.live.objectives import Queries
@@ -238,7 +237,9 @@ class BudgetTrainee:
         """The task's gates with only those units open that a budget allows."""
         gates = np.zeros_like(task.gates)
         if task.gates.any():
-            units = cut_by_values(self.placed, task.gates, task.alpha @ self.unit_values.numpy(), budgets, share=share)
+            ranked = budgets.ranked(self.placed, task.gates, task.alpha @ self.unit_values.numpy() * task.gates)
+            everything = ranked.cost({name: len(each.units) for name, each in ranked.modules.items()})
+            units = numbers_of(ranked, allocate(ranked, (share * everything).tolist()).levels)
             gates[units] = task.gates[units]
         return gates
 
@@ -265,18 +266,3 @@ class BudgetTrainee:
         part = self.settings.memory * torch.from_numpy(alpha)
         self.sums.mul_(1 - part[:, None]).add_(part[:, None] * torch.from_numpy(gains))
         self.weights.mul_(1 - part).add_(part)
-
-
-def cut_by_values(bank: PlacedBank, gates: Values, values: Floats, budgets: Budgets, share: float) -> NDArray[np.int64]:
-    """The units that a share of what all of them cost allows, best by their values.
-
-    Args:
-        bank: whose units they are.
-        gates: how far each is open where it is, (n_units,).
-        values: what opening each wholly is worth, (n_units,).
-        budgets: with a profile that prices them.
-        share: of the cost of everything that is open.
-    """
-    ranked = budgets.ranked(bank, gates, values * gates)
-    everything = ranked.cost({name: len(each.units) for name, each in ranked.modules.items()})
-    return numbers_of(ranked, allocate(ranked, (share * everything).tolist()).levels)
