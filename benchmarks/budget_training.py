@@ -5,13 +5,13 @@
 ROUTER is what `python tools/router/budgets.py -o ROUTER` makes of the shipped one, which is `before` here. Each task is
 routed, and its experts cut to 5, 10, 25 and 50 % of what all that they open costs beyond the base, in
 multiply-accumulates and 1 % of the base for each active module; a second profile, in bytes of weights, was not trained
-on. `smatter` is what `smatter adapt --budget` does after training: exact
-allocation of the values that were learnt with the experts. Its rivals have its order of units within each module and its
-tuning, so that only the allocation differs; `blind to the task` takes the mean of the learnt values over experts.
-Before training values come from a gradient of the examples. On validation tasks there are ablations: `with a gradient`
-averages the learnt values and those of one gradient, `value alone` disregards costs, `groups alone` closes what is no
-group; before training, `five passes` is what `smatter adapt --budget` does. Intervals are by
-bootstrap over draws: tasks of one number are the same draw in eight renderings.
+on. `smatter` is what `smatter adapt --budget` does after training: exact allocation of the values that were learnt with
+the experts. Its rivals have its order of units within each module and its tuning, so that only the allocation differs;
+`blind to the task` takes the mean of the learnt values over experts. Before training, values come from a gradient of
+the examples. On validation tasks there are ablations: `with a gradient` averages the learnt values and those of one
+gradient, `value alone` disregards costs, `groups alone` closes what is no group; before training, `five passes` is what
+`smatter adapt --budget` does. Intervals are by bootstrap over draws: tasks of one number are the same draw in eight
+renderings.
 """
 
 import argparse
