@@ -1,8 +1,7 @@
 """A stranger's first hour: the documents word by word, the way to a first prediction, sixty mistakes, and start-up.
 
 A fresh clone makes its own environment, as the README says; all that is timed, and every block of the documents, runs
-there. Mistakes run in this process, through the program's own entry. `--only STAGE` runs one stage; `--clone FOLDER`
-uses a clone whose `make demo` has run.
+there. Mistakes run in this process, through the program's own entry.
 """
 
 import argparse
@@ -19,14 +18,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common import PLAIN_PROCESS, ROOT, machine, write_result
-from first_hour_documents import Row, Stranger, blocks, follow_page, own_words, pages, summary
+from common import PLAIN_PROCESS, RESULTS, ROOT, machine, write_result
+from first_hour_documents import Stranger, blocks, follow_page, own_words, pages, summary
 from first_hour_place import lay_out
 
 sys.path.append(str(ROOT / "tests" / "cli"))
@@ -69,30 +68,37 @@ def run_there(place: Path, *words: str | Path) -> Took:
     return Took(seconds, processor, done.stdout)
 
 
-def install(scratch: Path) -> tuple[Path, Figures]:
-    """A fresh clone in which the README's first block has run: its own environment, and the demonstration."""
-    clone = scratch / "clone"
-    run_there(scratch, "git", "clone", "--quiet", ROOT, clone)
-    stranger = Stranger(clone, clone / ".venv" / "bin", is_plain=False)
-    rows = follow_page(clone / "README.md", stranger)
-    seconds = rows[0]["seconds"][0]
-    return clone, {"rows": rows, "seconds_to_install_and_demo": seconds}
+def prepare(work: Path) -> Path:
+    """A clone of what is committed here; one that is there already is brought up to date."""
+    clone = work / "clone"
+    if clone.exists():
+        run_there(clone, "git", "pull", "--quiet", "--ff-only")
+    else:
+        run_there(work, "git", "clone", "--quiet", ROOT, clone)
+    return clone
 
 
-def follow_documents(scratch: Path, clone: Path, rows: list[Row]) -> Figures:
-    """Run every block of the pages, each page in a folder of its own; the README's have run."""
-    binaries, model = clone / ".venv" / "bin", scratch / "place"
-    model.mkdir()
-    lay_out(clone / "smatter-demo", model, binaries)
-    n_blocks = len(blocks(clone / "README.md"))
-    for page in pages(clone)[1:]:
-        place = scratch / "docs" / page.stem / "place"
-        shutil.copytree(model, place)
-        for name in (".venv", "benchmarks"):
-            (place / name).symlink_to(clone / name)
-        rows = rows + follow_page(page, Stranger(place, binaries))
-        n_blocks += len(blocks(page))
-    return summary(rows, n_blocks)
+def follow_documents(work: Path, names: list[str], told: dict[str, Any]) -> Iterator[None]:
+    """Run every block of the pages, the README's in the clone itself, each other page's in a folder of its own."""
+    clone, model = work / "clone", work / "place"
+    binaries = clone / ".venv" / "bin"
+    for page in pages(clone):
+        if names and page.name not in names:
+            continue
+        if page.name == "README.md":
+            stranger = Stranger(clone, binaries, is_plain=False)
+        else:
+            if not model.exists():
+                model.mkdir()
+                lay_out(clone / "smatter-demo", model, binaries)
+            place = work / "docs" / page.stem / "place"
+            shutil.rmtree(place.parent, ignore_errors=True)
+            shutil.copytree(model, place)
+            for name in (".venv", "benchmarks"):
+                (place / name).symlink_to(clone / name)
+            stranger = Stranger(place, binaries)
+        told[page.name] = {"blocks": len(blocks(page)), "programs": follow_page(page, stranger)}
+        yield
 
 
 def first_prediction(place: Path, binaries: Path) -> Figures:
@@ -259,33 +265,42 @@ PLACED: dict[str, Callable[[Path, Path], Figures]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", choices=["docs", *PLACED], action="append")
-    parser.add_argument("--clone", type=Path)
+    parser.add_argument("--quick", action="store_true", help="one page besides the README, and no evaluation")
+    parser.add_argument("--only", choices=["docs", *PLACED], action="append", default=[], help="a stage")
+    parser.add_argument("--page", action="append", default=[], help="a page; the others' rows stay as they were")
+    parser.add_argument("--work", type=Path, help="a folder whose clone is used again")
     options = parser.parse_args()
     begin, figures, tables = time.perf_counter(), Figures(), Figures()
+    if options.only or options.page:
+        known = json.loads((RESULTS / "first_hour.json").read_text())
+        figures, tables = known["figures"], known["tables"]
+    stages = options.only or (["docs"] if options.page else ["docs", *PLACED])
     with tempfile.TemporaryDirectory() as name:
-        scratch = Path(name)
-        stages = options.only or [*PLACED, "docs"]
-        clone, rows = options.clone, list[Row]()
-        if clone is None:
-            clone, found = install(scratch)
-            rows = found.pop("rows")
-            figures |= found
-        for stage in stages:
-            if stage == "docs":
-                found = follow_documents(scratch, clone, rows)
-            else:
-                place = scratch / stage / "place"
-                place.mkdir(parents=True)
-                make_place(clone / "smatter-demo", place)
-                found = PLACED[stage](place, clone / ".venv" / "bin")
+        work = options.work or Path(name)
+
+        def keep() -> None:
+            told = json.loads(json.dumps(tables).replace(str(work), "WORK"))
+            parts = machine(("torch", "transformers"), 1)
+            write_result("first_hour", figures, told, parts, time.perf_counter() - begin, options.quick)
+
+        clone = prepare(work)
+        documents = tables.setdefault("documents", {})
+        names = options.page or (["README.md", "adapting.md"] if options.quick else [])
+        if "docs" in stages:
+            for _ in follow_documents(work, names, documents):
+                figures |= summary(documents)
+                keep()
+            figures["seconds_to_install_and_demo"] = documents["README.md"]["programs"][0]["seconds"][0]
+        for stage in (each for each in stages if each in PLACED and not (options.quick and each == "evaluate")):
+            place = work / stage / "place"
+            shutil.rmtree(place.parent, ignore_errors=True)
+            place.mkdir(parents=True)
+            make_place(clone / "smatter-demo", place)
+            found = PLACED[stage](place, clone / ".venv" / "bin")
             figures |= found["figures"]
             tables |= found.get("tables", {})
+            keep()
             print(stage, json.dumps(found["figures"]), flush=True)
-        told = json.loads(json.dumps(tables).replace(name, "PLACE"))
-    seconds = time.perf_counter() - begin
-    write_result("first_hour", figures, told, machine(("torch", "transformers"), 1), seconds, options.quick)
 
 
 if __name__ == "__main__":

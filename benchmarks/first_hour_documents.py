@@ -52,6 +52,7 @@ INSTEAD = {
     r"texts\.csv --library LIB": "texts.csv --library texts",
     r"predict task\.safetensors texts\.csv": "predict words.safetensors texts.csv",
     r"^(.*predict .* - --library)": r"ls pictures/*.png | \1",
+    r"--budget 8ms": "--budget 1.2x",
     r"evaluate library shots\.csv": "evaluate texts shots.csv",
     r"\s\[[^]]*\]": "",
 }
@@ -283,16 +284,17 @@ def follow_page(page: Path, stranger: Stranger) -> list[Row]:
     return rows
 
 
-def summary(rows: list[Row], n_blocks: int) -> dict[str, Any]:
+def summary(documents: dict[str, Any]) -> dict[str, int]:
     """How many blocks ran, failed, were shortened or left out; the rest is formulas, maps and shown output."""
-    ran = [row for row in rows if row["ran"]]
-    figures = {
+    rows = [row for page in documents.values() for row in page["programs"]]
+    ran, n_blocks = [row for row in rows if row["ran"]], sum(page["blocks"] for page in documents.values())
+    return {
+        "pages": len(documents),
         "blocks": n_blocks,
         "blocks_run": len(ran),
         "blocks_failed": sum(bool(row["failed"]) for row in ran),
         "blocks_shortened": sum(bool(row.get("shortened")) for row in ran),
         "blocks_left_out": len(rows) - len(ran),
         "blocks_that_are_no_programs": n_blocks - len(rows),
-        "outputs_compared": sum(bool(row.get("compared")) for row in rows),
+        "blocks_whose_output_is_compared": sum(bool(row.get("compared")) for row in ran),
     }
-    return {"figures": figures, "tables": {"documents": rows}}

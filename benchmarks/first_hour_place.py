@@ -38,6 +38,7 @@ def lay_out(demo: Path, place: Path, binaries: Path) -> None:
     for name in ("library", "router", "tasks"):
         shutil.copytree(demo / name, place / name)
     shutil.copytree(demo / "library" / "latin", place / "checkpoints" / "novel")
+    shutil.copytree(demo / "library" / "base", place / "base")  # what `hf download` brings
     thai, hand = place / "tasks" / "thai", place / "tasks" / "handwriting"
     for name, source in {"shots": thai, "ada": thai, "bob": hand}.items():
         shutil.copytree(source / "support", place / name)
