@@ -271,8 +271,9 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="a folder whose clone is used again")
     options = parser.parse_args()
     begin, figures, tables = time.perf_counter(), Figures(), Figures()
-    if options.only or options.page:
-        known = json.loads((RESULTS / "first_hour.json").read_text())
+    before = RESULTS / "first_hour.json"
+    if (options.only or options.page) and before.exists():
+        known = json.loads(before.read_text())
         figures, tables = known["figures"], known["tables"]
     stages = options.only or (["docs"] if options.page else ["docs", *PLACED])
     with tempfile.TemporaryDirectory() as name:

@@ -59,7 +59,7 @@ INSTEAD = {
 """Words of a command that a stranger replaces; what is in brackets may be left out."""
 
 SHORTER = {
-    r"(train .*)$": r"\1 --steps 4",
+    r"(train (?!.*--from).*)$": r"\1 --steps 4",
     r"(train .*--posterior.*)$": r"\1 --tables 12",
     r"(evaluate library signs .*)--tasks 40": r"\1--tasks 1",
     r"(calibrate \S+ calibration\S*)": r"\1 --tasks 50",
