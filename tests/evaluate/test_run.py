@@ -220,6 +220,13 @@ def test_every_method_takes_part_but_private_ones(tiny_library: Library) -> None
             contenders(tiny_library, [wanted])
 
 
+def test_bayes_takes_part_in_all_only_with_a_posterior(tiny_library: Library) -> None:
+    options = {"has_router": True, "has_posterior": False}
+    everybody, without = (set(names_of(tiny_library, ["all"], **each)) for each in ({"has_router": True}, options))
+    assert everybody - without == {"bayes"}
+    assert "bayes" in names_of(tiny_library, ["bayes"], **options)
+
+
 def test_places_that_are_none_are_refused(tiny_library: Library, pictures: Path, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="smatter train"):
         evaluate_methods(tiny_library, splits(pictures), router=tmp_path / "none")

@@ -254,3 +254,8 @@ def test_a_row_without_end_is_refused_before_it_is_in_memory(tmp_path: Path, nam
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 200_000_000
+
+
+def test_a_support_set_tells_its_size_and_classes() -> None:
+    support = Support.of(["a fine day", "a sad day"], ["good", "bad"])
+    assert repr(support) == "Support of 2 texts, 2 classes: bad, good"
