@@ -74,11 +74,7 @@ def adapt(
     check_watching(drift, on_drift, router, settings)
     if cache is not None and Path(cache).is_file():
         raise InvalidSettings(f"{cache} is a file, and results are kept in a folder: give another name as the cache")
-    name = method or ("evidence" if router is None else "router")
-    way = methods.find(name)
-    if isinstance(router, str | Path) and hasattr(way.settings, "router"):
-        router = read_router(router)
-    settings = way.with_router(settings, router)
+    way, settings = _way(method, settings, router)
     budgets = budgets_for(settings, budget, profile)
     library = library if isinstance(library, Library) else open_library(library)
     support = _examples(support)
@@ -98,10 +94,8 @@ def adapt(
     told = {"head": head, "class_names": support.class_names, "origin": origin, "support": support, "budgets": budgets}
     adapted = judged_model(live, task, fit, **told)
     asked = getattr(settings, "router", None)
-    changed = (queries, budgets, getattr(settings, "catalogue", None))
-    if asked is not None and head == "prototype" and all(each is None for each in changed):
-        digest = sources_digest(library.manifest)
-        adapted.certify(certificates_beside(asked.certificates, origin, digest, fit.decision))
+    if asked is not None and head == "prototype" and queries is None and budgets is None:
+        _certify(adapted, origin, library, settings)
     if drift is not None:
         adapted = watched(live, task, adapted, router=asked, path=Path(drift), on_drift=on_drift)
     if queries is not None:
@@ -112,6 +106,21 @@ def adapt(
 def _check_head(head: str) -> None:
     if head not in get_args(HeadName):
         raise InvalidSettings(f"unknown head {head!r}: use {', '.join(get_args(HeadName))}")
+
+
+def _way(method: str | None, settings: Any, router: TrainedRouter | str | Path | None) -> tuple[Method[Any], Any]:
+    """The method, and its settings with the router in them where it asks one."""
+    way = methods.find(method or ("evidence" if router is None else "router"))
+    if isinstance(router, str | Path) and hasattr(way.settings, "router"):
+        router = read_router(router)
+    return way, way.with_router(settings, router)
+
+
+def _certify(adapted: Adapted, origin: Origin, library: Library, settings: Any) -> None:
+    """Tell what the router's certificates say of the rule that was followed; they are of no catalogue."""
+    if getattr(settings, "catalogue", None) is None:
+        digest = sources_digest(library.manifest)
+        adapted.certify(certificates_beside(settings.router.certificates, origin, digest, adapted.fit.decision))
 
 
 def _unlabelled(queries: Any, head: str) -> Any:

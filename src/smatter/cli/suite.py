@@ -86,7 +86,8 @@ def show_(where: Where, ood: Held = None, side: Side = None, as_json: Json = Fal
     data = _summary(suite) | {"digest": suite.digest, "domains": domains, "packages": list(suite.packages)}
 
     def text() -> None:
-        say(f"{suite.name}: {data['n_examples']} {suite.kind} of {data['n_classes']} classes in {len(domains)} domains")
+        counted = f"{len(domains)} {'domain' if len(domains) == 1 else 'domains'}"
+        say(f"{suite.name}: {data['n_examples']} {suite.kind} of {data['n_classes']} classes in {counted}")
         rows = [
             [
                 each["name"], each["role"], str(each["n_classes"]), str(each["n_examples"]),
