@@ -9,10 +9,12 @@ import torch
 from small_routers import make_router
 from small_runtimes import random_bank
 
+from smatter.budget.latency import LatencyModel, ModuleCost
 from smatter.compose.experts import ExpertMix
 from smatter.compose.mixture import Mixture
 from smatter.devices.active import active_fractions
 from smatter.devices.budgets import Budgets, open_fractions, reach, unit_slots
+from smatter.devices.chosen import chosen_stack
 from smatter.devices.cut import SupportLoss, cut_experts, with_open
 from smatter.devices.profile import Profile, read_profile, write_profile
 from smatter.devices.stacks import make_bench
@@ -303,3 +305,27 @@ def test_a_profile_says_what_a_budget_buys(counted: Profile, points: tuple[tuple
         assert Budgets.of(f"{most:.12g}{unit}", profile).allowances == pytest.approx([total], rel=1e-6)
         with pytest.raises(BudgetInfeasible):
             _ = Budgets.of(f"{0.999 * least:.12g}{unit}", profile).allowances
+
+
+def test_what_is_chosen_by_noisy_costs_exceeds_its_prediction_by_more_than_what_is_random(live: LiveMixture) -> None:
+    """An allocation looks for what seems cheap, so a bound on random networks does not hold for chosen ones."""
+    bench = make_bench(live.library, DeviceSetting(batch=2))
+    generator = np.random.default_rng(0)
+    true = {name: ModuleCost(0.01, (0.05, 0.05, 0.1, 0.2)) for name in bench.kinds}
+    excess: dict[str, list[float]] = {"chosen": [], "random": []}
+    for _ in range(150):
+        noise = dict(zip(true, generator.lognormal(sigma=0.4, size=len(true)).tolist(), strict=True))
+        fitted = {
+            name: ModuleCost(cost.on * noise[name], tuple(noise[name] * rise for rise in cost.rises))
+            for name, cost in true.items()
+        }
+        stacks = {
+            "chosen": chosen_stack(bench, LatencyModel(fitted), generator),
+            "random": bench.random_stack(generator),
+        }
+        for name, stack in stacks.items():
+            model, truth = (LatencyModel(costs).relative(stack)[0] - 1 for costs in (fitted, true))
+            assert all(0 < share <= 1 for share in stack.values())
+            if model > 0:
+                excess[name].append(truth / model)
+    assert np.mean(excess["chosen"]) > 1.05 * np.mean(excess["random"])

@@ -159,7 +159,7 @@ def test_a_profile_of_a_busy_machine_says_so_and_has_a_wider_bound(
     ratios, bases = 1 + 0.1 * generator.random((35, 5)), np.array([1.0] * 90 + [2.0] * 10)
 
     def bound(others: float) -> Profile:
-        monkeypatch.setattr(measure, "time_stacks", lambda *_: Timed(ratios, bases, others))
+        monkeypatch.setattr(measure, "time_stacks", lambda _, stacks, *__: Timed(ratios[: len(stacks)], bases, others))
         monkeypatch.setattr(measure.Neighbours, "cores", lambda _: 0.0)
         return measure_profile(vit, DeviceSetting(batch=2), FEW)
 
@@ -241,7 +241,7 @@ def test_stacks_are_timed_as_often_as_there_is_time_for(
     monkeypatch.setattr(bench, "case", lambda *_: run)
     monkeypatch.setattr("smatter.devices.measure.time.perf_counter", lambda: n_passes * run_seconds)
     stacks = [bench.random_stack(np.random.default_rng(0))] * 200
-    assert measure._n_rounds(bench, stacks, MeasureSettings(seconds=110.0, quantile=quantile)) == expected
+    assert measure._n_rounds(bench, stacks, MeasureSettings(n_tested=10, seconds=110.0, quantile=quantile)) == expected
 
 
 def test_what_bends_is_found_only_where_it_is_there() -> None:

@@ -3,7 +3,8 @@
     P[measured q-quantile <= kappa * predicted + epsilon] >= 1 - delta          (AutoBudget paper, equation 20)
 
 epsilon is chosen on the stacks that costs were fitted to; then kappa is a split-conformal bound over others. What the
-profile says of itself was measured on a third lot.
+profile says of itself, and its bound on what deltas add, was measured on a third lot: networks as budgets leave them,
+whose units an allocation chose by the costs that were fitted.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from scipy.stats import spearmanr
 
 from smatter.algebra.conformal import conformal_quantile
 from smatter.budget.latency import Floats, LatencyModel, fit_costs, unbent
+from smatter.devices.chosen import chosen_stack
 from smatter.devices.composing import N_CASES, N_ROUNDS, measure_composing
 from smatter.devices.profile import Profile, Quality
 from smatter.devices.stacks import Bench, Stack, make_bench
@@ -64,22 +66,22 @@ def measure_profile(
 
 def _measured(bench: Bench, settings: MeasureSettings, progress: Progress) -> Profile:
     generator = np.random.default_rng(settings.seed)
-    n_stacks = settings.n_fitted + settings.n_calibrated + settings.n_tested
-    stacks = [bench.random_stack(generator) for _ in range(n_stacks)]
+    stacks = [bench.random_stack(generator) for _ in range(settings.n_fitted + settings.n_calibrated)]
     n_rounds = _n_rounds(bench, stacks, settings)
-    timed = time_stacks(bench, stacks, n_rounds, generator, part(progress, 0.9 / (n_stacks * n_rounds)))
-    medians, high = timed.quantile(0.5), timed.quantile(settings.quantile)
-    tested = slice(settings.n_fitted + settings.n_calibrated, None)
-    known = slice(0, tested.start)
+    passing = part(progress, 0.9 / (settings.n_stacks * n_rounds))
+    timed = time_stacks(bench, stacks, n_rounds, generator, passing)
     bounded = fit_and_calibrate(
-        stacks[known],
-        medians[known],
-        high[known],
+        stacks,
+        timed.quantile(0.5),
+        timed.quantile(settings.quantile),
         n_fitted=settings.n_fitted,
         delta=settings.delta,
         kinds=bench.kinds,
         switches=bench.rests,
     )
+    chosen = [chosen_stack(bench, bounded.model, generator) for _ in range(settings.n_tested)]
+    tested = time_stacks(bench, chosen, n_rounds, generator, passing)
+    medians, high = tested.quantile(0.5), tested.quantile(settings.quantile)
     base = 1e3 * float(np.median(timed.base_seconds))
     record: dict[str, Any] = {
         "stacks_fitted": settings.n_fitted,
@@ -90,7 +92,7 @@ def _measured(bench: Bench, settings: MeasureSettings, progress: Progress) -> Pr
     }
     beside = _beside(bench, base, generator, timed, part(progress, 0.1))
     bounded = replace(bounded, kappa=beside["wider_by"] * bounded.kappa)
-    predicted = bounded.model.relative(stacks[tested])
+    predicted = bounded.model.relative(chosen)
     return Profile(
         unit="ms",
         method="stacks",
@@ -103,8 +105,8 @@ def _measured(bench: Bench, settings: MeasureSettings, progress: Progress) -> Pr
         epsilon=base * bounded.epsilon,
         delta=settings.delta,
         **beside,
-        quality=quality(predicted, medians[tested], bounded.bound(stacks[tested]), high[tested]),
-        points=tuple(zip((base * predicted).tolist(), (base * medians[tested]).tolist(), strict=True)),
+        quality=quality(predicted, medians, bounded.bound(chosen), high),
+        points=tuple(zip((base * predicted).tolist(), (base * medians).tolist(), strict=True)),
         record=record,
     )
 
@@ -291,7 +293,7 @@ def _n_rounds(bench: Bench, stacks: Sequence[Stack], settings: MeasureSettings) 
         bench.case(stack, number)()
     each = (time.perf_counter() - begin) / len(tried)
     least = _least_rounds(settings.quantile)
-    return int(np.clip(0.85 * settings.seconds / (each * len(stacks)), least, max(least, MOST_ROUNDS)))
+    return int(np.clip(0.85 * settings.seconds / (each * settings.n_stacks), least, max(least, MOST_ROUNDS)))
 
 
 def _least_rounds(quantile: float) -> int:

@@ -46,7 +46,7 @@ class MeasureSettings:
     Args:
         n_fitted: stacks that costs are fitted to.
         n_calibrated: other stacks, that the bound is taken from.
-        n_tested: others again, that say what the profile is worth.
+        n_tested: others again, as budgets leave them, that say what the profile is worth.
         seconds: about how long it may take; every stack is timed four times at least, more for high quantiles.
         quantile: of a stack's times that the bound is for.
         delta: how likely a new stack may exceed its bound.
@@ -73,6 +73,11 @@ class MeasureSettings:
                 f"{self.n_calibrated} stacks give no bound that fails with probability {self.delta:g}: "
                 f"take a delta of {least:.2g} or more"
             )
+
+    @property
+    def n_stacks(self) -> int:
+        """All that are timed."""
+        return self.n_fitted + self.n_calibrated + self.n_tested
 
 
 @dataclass(frozen=True)
