@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 TORCH := torch==2.13.0
 
-.PHONY: demo test test-slow check lint types format suite sources router sources-study sources-planted mixing-study words sources-words router-words docs clean bench-%
+.PHONY: demo test test-slow check lint types format suite sources router router-budgets sources-study sources-planted mixing-study words sources-words router-words docs clean bench-%
 
 demo: .venv/user
 	$(BIN)/smatter demo
@@ -44,6 +44,10 @@ sources: .venv/user
 router: .venv/user
 	$(BIN)/python tools/router/train.py -o .build/routers/seed-0
 	rm -rf src/smatter/shipped/signs-router && cp -r .build/routers/seed-0 src/smatter/shipped/signs-router
+
+# The same with experts trained for budgets; it does not ship. Goes on where it was stopped.
+router-budgets: .venv/user
+	$(BIN)/python tools/router/budgets.py -o .build/routers/budgets
 
 # Specialists made by many recipes, to see which of them mix; they do not ship.
 mixing-study: .venv/user
