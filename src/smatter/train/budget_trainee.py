@@ -137,7 +137,8 @@ class BudgetTrainee:
     def key(self) -> list[Any]:
         """Tells what is learnt from apart: the router, and what units cost."""
         digests = [profile.digest for each in self.budgets for profile in each.profiles]
-        return ["budgets", self.trained.digest, list(self.live.library.manifest.digests.items()), digests]
+        router = self.trained.digest, self.placed.bank.digest  # the former is empty where it is not on disk yet
+        return ["budgets", *router, list(self.live.library.manifest.digests.items()), digests]
 
     @property
     def state(self) -> dict[str, Tensor]:
