@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from smatter.route.certificates import Certificate, Judged, bounds_of, selected_of
+from smatter.route.certificates import Certificate
 from smatter.route.class_sets import class_sets
+from smatter.route.judged import Judged, bounds_of, selected_of
 
 
 def judged(n: int, seed: int = 0) -> Judged:

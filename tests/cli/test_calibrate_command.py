@@ -29,6 +29,7 @@ def test_certificates_are_shown(certified: Path, capsys) -> None:
     assert main(["calibrate", str(certified), "--show"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("router, on 60 tasks of some-list:") and "not for other classes" in text
+    assert "sets have all classes with a probability from" in text
     assert main(["calibrate", str(certified), "some-list", "--show", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["certificates"][0]["delta"] == 0.05
 
@@ -54,6 +55,16 @@ def test_mistakes_are_one_line(certified: Path, tiny_library: Library, capsys, w
     assert main(["calibrate", str(certified), *words]) == 2
     found = capsys.readouterr()
     assert said in found.err and found.err.count("\n") == 1 and not found.out
+
+
+def test_certificates_of_other_weights_are_not_shown(certified: Path, tmp_path: Path, capsys) -> None:
+    shutil.copytree(certified, tmp_path / "router")
+    table = json.loads((tmp_path / "router" / "router.json").read_text())
+    table["weights"] = "0" * 64
+    (tmp_path / "router" / "router.json").write_text(json.dumps(table))
+    assert main(["calibrate", str(tmp_path / "router"), "--show"]) == 2
+    found = capsys.readouterr()
+    assert "of other weights" in found.err and found.err.count("\n") == 1 and not found.out
 
 
 def test_a_router_without_certificates_says_so(certified: Path, tmp_path: Path, capsys) -> None:

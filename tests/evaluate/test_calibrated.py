@@ -158,8 +158,14 @@ def test_a_router_that_was_trained_on_has_no_certificate(made, tmp_path: Path) -
     assert trained.certificates and trained.posterior
     other = replace(trained.posterior, temperature=2.0)
     write_router(tmp_path / "other", replace(trained, posterior=other))
-    assert not read_router(tmp_path / "other").certificates
-    assert "certificates" not in json.loads((tmp_path / "other" / "router.json").read_text())
+    assert [each.rule for each in read_router(tmp_path / "other").certificates] == ["router"], (
+        "which no posterior decides"
+    )
+    state = {name: 1.01 * each for name, each in trained.router.state_dict().items()}
+    trained.router.load_state_dict(state)
+    write_router(tmp_path / "further", trained)
+    assert not read_router(tmp_path / "further").certificates
+    assert "certificates" not in json.loads((tmp_path / "further" / "router.json").read_text())
 
 
 def test_drift_switches_the_decision_and_withdraws_certificates(tiny_library, made, tmp_path: Path) -> None:

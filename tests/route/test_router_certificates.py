@@ -14,12 +14,11 @@ from smatter.errors import InvalidCertificate, InvalidSettings
 from smatter.route.certificates import (
     CalibrationSettings,
     Certificate,
-    bounds_of,
     certificates_beside,
     find_certificates,
     proven_selection,
-    selected_of,
 )
+from smatter.route.judged import bounds_of, selected_of
 from smatter.settings.decisions import Limit
 from smatter.settings.rules import rule_of, settings_of
 
@@ -176,6 +175,12 @@ def test_settings_of_a_calibration_check_themselves() -> None:
     ):
         with pytest.raises((InvalidCertificate, InvalidSettings), match=said):
             CalibrationSettings(**told)
+
+
+def test_a_rule_has_one_name() -> None:
+    assert CalibrationSettings(("half:03", "router")).rules == ("half:3", "router")
+    with pytest.raises(InvalidSettings, match="named twice"):
+        CalibrationSettings(("half:3", "half:03"))
 
 
 def test_the_promise_says_whom_it_speaks_of() -> None:

@@ -17,8 +17,10 @@ from smatter.live.mixture import LiveMixture
 from smatter.live.task import Task
 from smatter.methods import Fit
 from smatter.methods.router import RoutedSettings
+from smatter.route.certificates import sources_digest
 from smatter.route.store import TrainedRouter, read_router
 from smatter.tasks.episode import Episode
+from smatter.tasks.export import support_of
 from smatter.tasks.open import SHIPPED, open_list, open_suite
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.support import Support
@@ -78,6 +80,18 @@ def test_it_fits_its_library(live: LiveMixture, router: TrainedRouter) -> None:
     router.check_fits(live)
     assert router.sources == live.library.manifest.digests
     assert router.bank is not None and router.record["suite"] == "signs"
+
+
+def test_its_certificate_is_of_what_it_does_now(live: LiveMixture, router: TrainedRouter) -> None:
+    """Scores of the first tasks of its list are what they were: neither the router nor the program has changed."""
+    (certificate,) = router.certificates
+    tasks = open_list("signs", certificate.tasks)
+    assert certificate.sources == sources_digest(live.library.manifest) and certificate.digest == tasks.digest
+    for index in range(2):
+        adapted = smatter.adapt(live.library, support_of(tasks.episode(index)), router=router)
+        assert adapted.certificates == (certificate,) and adapted.recipe.notes.sets == certificate.sets
+        for name, value in adapted.uncertainty.items():
+            assert certificate.watched[name][index] == pytest.approx(value, rel=1e-3, abs=1e-4), name
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -139,6 +139,6 @@ def _tell(certificate: "Certificate") -> None:
     print_table(["what", "measured", "at most"], rows)
     if certificate.sets is not None:
         told = zip(certificate.sets.coverages, certificate.sets.limits, strict=True)
-        classes = ", ".join(f"{1 - limit:.3f} for {100 * coverage:g} %" for coverage, limit in told)
-        say(f"sets that hold the right class have all classes with a probability of at least {classes} of inputs")
+        least = ", ".join(f"{1 - limit:.3f} for {100 * coverage:g} %" for coverage, limit in told)
+        say(f"to hold the right class of a share of inputs, sets have all classes with a probability from {least} on")
     say(certificate.promise)

@@ -12,6 +12,7 @@ from smatter.library.library import Library
 from smatter.report import page
 from smatter.report.adapted import diagnostic_parts
 from smatter.report.pictures import contact_sheet
+from smatter.route.certificates import Certificate
 from smatter.scores.intervals import Interval, clustered_interval
 from smatter.tasks.episode import Episode
 
@@ -21,6 +22,7 @@ COMMANDS = (
     "suite show signs",
     "library check library",
     "adapt library tasks/thai/support --router router -o thai.safetensors",
+    "predict thai.safetensors tasks/thai/query --library library --router router --sets 0.9",
     "adapt library tasks/mixed/support --router router --method refined --report mixed.html",
     "solve library tasks/mixed/support",
     "suite task signs --split test --role ood -o another",
@@ -78,6 +80,17 @@ class Story:
         return ", ".join(f"{name} {share:.0%}" for share, name in strong)
 
 
+def _certificate(certificate: Certificate) -> str:
+    """What calibration tasks prove of the router; not of these tasks, which are of other classes."""
+    rows = [[each.about, f"{each.estimate:.3f}", f"{each.value:.3f}"] for each in certificate.bounds]
+    return page.section(
+        "How wrong it may be",
+        f"What {certificate.n} calibration tasks prove of one network by the router: {certificate.promise}. The tasks "
+        "above are of other classes, and most of them of other domains, so of them nothing is promised.",
+        page.table(["what", "measured", "at most"], rows),
+    )
+
+
 def make_page(
     folder: str,
     library: Library,
@@ -86,6 +99,7 @@ def make_page(
     episodes: Mapping[str, Episode],
     name_explained: str,
     explained: Adapted,
+    certificates: Sequence[Certificate],
 ) -> str:
     """All of it on one page that needs no network.
 
@@ -97,6 +111,7 @@ def make_page(
         episodes: the tasks.
         name_explained: one of them.
         explained: its model, to be looked into.
+        certificates: of the router.
     """
     sheets = {
         f"{name}: {' / '.join(story.domains)}{', held out' if story.is_held_out else ''}": _support(episodes[name])
@@ -109,6 +124,7 @@ def make_page(
         "trained once, says from these examples how to mix the weights of the networks; the mixture is one network of "
         "the same size.",
         _gains(stories, sum(len(episode.query) for episode in episodes.values())),
+        *map(_certificate, certificates),
         page.section(
             "What is known of each task",
             "All that is seen of it beforehand: a row of labelled examples for each of five classes.",

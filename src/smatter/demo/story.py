@@ -90,6 +90,7 @@ def run_demo(folder: Path, seed: int, progress: Progress = silent) -> dict[str, 
             episodes=episodes,
             name_explained=EXPLAINED,
             explained=explained,
+            certificates=router.certificates,
         )
         (work / "index.html").write_text(text, encoding="utf-8")
         keep_record(work)

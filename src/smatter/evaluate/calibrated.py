@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,24 +15,18 @@ from smatter.evaluate.compare import Comparison, Score
 from smatter.evaluate.contenders import Contender
 from smatter.evaluate.run import score_contenders
 from smatter.evaluate.trials import trials_of
+from smatter.files.writing import locked_folder
 from smatter.library.library import Library
 from smatter.posterior.learnt import RuleCalibration
 from smatter.posterior.uncertainty import QUERIES
 from smatter.records import Progress, silent
-from smatter.route.certificates import (
-    MAX_WATCHED,
-    CalibrationSettings,
-    Certificate,
-    Judged,
-    bounds_of,
-    selected_of,
-    sources_digest,
-)
+from smatter.route.certificates import MAX_WATCHED, CalibrationSettings, Certificate, sources_digest
 from smatter.route.class_sets import class_sets
+from smatter.route.judged import Judged, bounds_of, selected_of
 from smatter.route.place import router_identity
 from smatter.route.store import TrainedRouter, read_router, write_router
 from smatter.settings.decisions import Rule
-from smatter.settings.rules import BAYES, settings_of
+from smatter.settings.rules import BAYES, needs_posterior, settings_of
 from smatter.tasks.lists import TaskList
 
 
@@ -71,8 +66,9 @@ def calibrate_router(
     identity = router_identity(folder)
     compared = score_contenders(library, asked, takers, **options)
     judged = {rule: _judged(compared, rule) for rule, *_ in rules}
-    domains = _classes(tasks, len(asked))
-    alone = [task.domain if task.domain in domains else None for task in compared.tasks]
+    drawn = [tasks.sampler.draw(index).classes for index in range(len(asked))]
+    domains = tasks.sampler.suite.domains
+    own = [domains[classes[0][0]].name if len({each for each, _ in classes}) == 1 else None for classes in drawn]
     made = tuple(
         Certificate(
             rule=rule,
@@ -81,12 +77,12 @@ def calibrate_router(
             n=len(asked),
             delta=settings.delta,
             choices=len(judged),
-            domains=domains,
-            router=identity,
+            domains=_classes(tasks, drawn),
+            router=router_identity(folder, needs_posterior(rule)),
             sources=sources_digest(library.manifest),
             bounds=bounds_of(each, settings.delta / len(judged)),
             selected=selected_of(each, settings.delta / len(judged)),
-            sets=class_sets(each.misses, alone, tasks.name, len(judged)),
+            sets=class_sets(each.misses, own, tasks.name, len(judged)),
             watched={
                 name: tuple(values[:MAX_WATCHED].tolist())
                 for name, values in each.scores.items()
@@ -95,12 +91,13 @@ def calibrate_router(
         )
         for rule, each in judged.items()
     )
-    if router_identity(folder) != identity:
-        raise InvalidSettings(f"{folder} was trained on meanwhile: calibrate it again")
-    trained = read_router(folder)  # what was calibrated meanwhile stays
-    others = tuple(each for each in trained.certificates if each.digest != tasks.digest)
-    trained = replace(trained, certificates=(*others, *made), posterior=_with_calibrations(trained, tasks, judged))
-    write_router(folder, trained, replace=True)
+    with locked_folder(folder.resolve().parent):  # who calibrates on another list meanwhile keeps that
+        if router_identity(folder) != identity:
+            raise InvalidSettings(f"{folder} was trained on meanwhile: calibrate it again")
+        trained = read_router(folder)
+        others = tuple(each for each in trained.certificates if each.digest != tasks.digest)
+        posterior = _with_calibrations(trained, tasks, judged)
+        write_router(folder, replace(trained, certificates=(*others, *made), posterior=posterior), replace=True)
     return made
 
 
@@ -120,12 +117,11 @@ def _judged(compared: Comparison, rule: str) -> Judged:
     )
 
 
-def _classes(tasks: TaskList, n_tasks: int) -> dict[str, tuple[str, ...]]:
+def _classes(tasks: TaskList, drawn: Sequence[Sequence[tuple[int, int]]]) -> dict[str, tuple[str, ...]]:
     """The classes that occur in tasks, by domain."""
     domains = tasks.sampler.suite.domains
-    drawn = {pair for index in range(n_tasks) for pair in tasks.sampler.draw(index).classes}
     found: dict[str, list[str]] = {}
-    for domain, number in sorted(drawn):
+    for domain, number in sorted({pair for classes in drawn for pair in classes}):
         found.setdefault(domains[domain].name, []).append(domains[domain].classes[number].name)
     return {name: tuple(classes) for name, classes in found.items()}
 

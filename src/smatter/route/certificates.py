@@ -7,40 +7,26 @@ were computed with. It says nothing of one task.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from smatter.certify.bound import UpperBound, check_delta, unit_losses
-from smatter.certify.mean import MEAN_BOUNDS, mean_bound_betting
-from smatter.certify.pac_bayes import pac_bayes_kl
-from smatter.certify.selective import binomial_lower
-from smatter.certify.tail import CVAR_BOUNDS
+from smatter.certify.bound import check_delta
 from smatter.compose.records import ClassSets, Decision, Number, Origin, Share, Words
 from smatter.errors import InvalidCertificate, InvalidRouter, InvalidSettings
 from smatter.files.fields import Digest, first_mistake
 from smatter.library.manifest import Manifest
 from smatter.records import told_names
-from smatter.route.place import TABLE, router_table
+from smatter.route.place import TABLE, router_identity, router_table
 from smatter.settings.decisions import USUAL, Limit
-from smatter.settings.rules import BAYES, LIMITS, ROUTER, rule_of, settings_of
+from smatter.settings.rules import LIMITS, ROUTER, needs_posterior, rule_of, settings_of
 from smatter.tasks.lists import TaskList
-
-Losses = NDArray[np.float64]
 
 LEAST_TASKS = 20
 """Fewer say nothing of a threshold, and no bound of fewer is worth printing."""
-
-SHARE = 0.1
-"""Of the worst tasks, whose mean is bounded beside that of all."""
-
-COVERAGES = (0.95, 0.9, 0.8, 0.7, 0.5)
-"""Shares of tasks, the surest ones, whose error is bounded."""
 
 MAX_WATCHED = 1_000
 """Tasks whose scores are kept to tell drift by."""
@@ -66,8 +52,7 @@ class CalibrationSettings:
 
     def __post_init__(self) -> None:
         check_delta(self.delta)
-        for rule in self.rules:
-            settings_of(rule)
+        object.__setattr__(self, "rules", tuple(str(rule_of(*settings_of(rule))) for rule in self.rules))
         if len(set(self.rules)) < len(self.rules):
             raise InvalidSettings("a rule is named twice: name each once")
         if self.n_tasks is not None and self.n_tasks < LEAST_TASKS:
@@ -92,7 +77,7 @@ class CalibrationSettings:
         table = router_table(router)
         has_posterior = isinstance(table, dict) and table.get("posterior") is not None
         for rule in self.rules:
-            if settings_of(rule)[0] == BAYES and not has_posterior:
+            if needs_posterior(rule) and not has_posterior:
                 raise InvalidSettings(
                     f"the router has no posterior, which {rule} decides by: train one with `smatter train "
                     f"--posterior`, or calibrate {ROUTER}"
@@ -160,7 +145,7 @@ class Certificate(_Record):
         delta: how often a bound may fail.
         choices: rules that were certified together; each at delta / choices, so that one of them may be chosen.
         domains: classes of the tasks, by domain.
-        router: identity of the router; see `route.place.router_identity`.
+        router: identity of the router, with its posterior where the rule needs one; see `route.place.router_identity`.
         sources: of the library; see `sources_digest`.
         bounds: of the mean error, its tail and the Brier score.
         selected: of the surest tasks; all of them hold together.
@@ -205,23 +190,6 @@ class Certificate(_Record):
         )
 
 
-@dataclass(frozen=True)
-class Judged:
-    """What a rule did on calibration tasks, one number for each task.
-
-    Args:
-        errors: share of a task's queries that are named wrongly, (n,).
-        briers: Brier score over 2, (n,).
-        scores: of uncertainty, by name; NaN where a task has none. (n,) each.
-        misses: one minus the probability of each query's own class, (n_queries,) each.
-    """
-
-    errors: Losses
-    briers: Losses
-    scores: Mapping[str, Losses]
-    misses: tuple[Losses, ...] = ()
-
-
 def sources_digest(manifest: Manifest) -> str:
     """Digest of the contents of all sources and of which is the base; names and places do not matter."""
     digests = manifest.digests
@@ -229,62 +197,23 @@ def sources_digest(manifest: Manifest) -> str:
     return hashlib.sha256("".join(told).encode()).hexdigest()
 
 
-def bounds_of(judged: Judged, delta: float) -> tuple[Guarantee, ...]:
-    """Bounds of mean error, of the mean over the worst tasks, and of the Brier score, each with probability 1 - delta.
-
-    Minus the logarithm of a probability has no largest value, so that no bound of its mean follows from measured ones.
-    Theorem 6.1 of the Bayes paper, in its kl form, stands among the others of the mean error: the router was fixed
-    before these tasks, so that it is true of it, and never narrower than `kl` alone.
-    """
-    check_delta(delta)
-    errors, briers = (unit_losses(each, LEAST_TASKS) for each in (judged.errors, judged.briers))
-    tails = {name: bound(errors, SHARE, delta) for name, bound in CVAR_BOUNDS.items()}
-    means = {name: bound(errors, delta) for name, bound in MEAN_BOUNDS.items()}
-    if (divergence := _divergence(judged.scores)) is not None:
-        means["PAC-Bayes"] = pac_bayes_kl(errors, divergence, delta)
-    return (
-        _bounded("mean error", means),
-        _bounded(f"mean error of the worst {SHARE:.0%} of tasks", tails),
-        _bounded("mean Brier score / 2", {name: bound(briers, delta) for name, bound in MEAN_BOUNDS.items()}),
-    )
-
-
-def selected_of(judged: Judged, delta: float) -> tuple[Selected, ...]:
-    """The error of the surest tasks, by every score and at every share of `COVERAGES`; all hold together.
-
-    The threshold is the k-th smallest score, as `RuleCalibration.threshold` has it. It is chosen by scores and not by
-    errors, and given it the k - 1 tasks below it are an independent sample of such tasks: a bound of their mean is as
-    good as at a threshold that was fixed beforehand. The task on the threshold itself is left out.
-    """
-    scores = {name: values for name, values in judged.scores.items() if np.isfinite(values).all()}
-    n, level = len(judged.errors), delta / max(1, len(scores) * len(COVERAGES))
-    found = []
-    for name, values in scores.items():
-        ordered = np.sort(values)
-        for coverage in COVERAGES:
-            threshold = float(ordered[max(0, round(coverage * n) - 1)])
-            below = values < threshold  # tied scores may leave fewer than the wished share
-            if below.sum() < LEAST_TASKS:
-                continue
-            risk = replace(mean_bound_betting(judged.errors[below], level), delta=delta)
-            found.append(
-                Selected(
-                    score=name,
-                    coverage=coverage,
-                    threshold=threshold,
-                    coverage_low=binomial_lower(int(below.sum()), n, level),
-                    risk=_bounded(f"mean error of the surest {coverage:.0%} of tasks by {name}", {"betting": risk}),
-                )
-            )
-    return tuple(found)
+def check_certificates(certificates: Sequence[Certificate], folder: Path) -> None:
+    """Refuse certificates of other weights than a router's folder holds."""
+    identity = {
+        decides: router_identity(folder, decides) for decides in {needs_posterior(each.rule) for each in certificates}
+    }
+    if any(each.router != identity[needs_posterior(each.rule)] for each in certificates):
+        raise InvalidRouter(f"a certificate in {TABLE} is of other weights: take it out and run `smatter calibrate`")
 
 
 def read_certificates(folder: Path) -> tuple[Certificate, ...]:
-    """Those that a router's folder holds; whether they are of its weights `read_router` looks at."""
+    """Those that a router's folder holds."""
     table = router_table(folder)
     told = table.get("certificates", ()) if isinstance(table, dict) else ()
     try:
-        return TypeAdapter(tuple[Certificate, ...]).validate_python(told)
+        found = TypeAdapter(tuple[Certificate, ...]).validate_python(told)
+        check_certificates(found, folder)
+        return found
     except ValidationError as error:
         raise InvalidRouter(
             f"{folder / TABLE} has no sound certificates ({first_mistake(error)}): run `smatter calibrate` again"
@@ -353,7 +282,7 @@ def proven_selection(certificates: Sequence[Certificate], rule: str, digest: str
     """The surest tasks, as many as may be, whose mean error is proven to be at most what a limit allows.
 
     All of a certificate's selections hold together, so that one may be chosen by looking at them: learn then test, with
-    the shares of `COVERAGES` as what is tested.
+    the shares of `judged.COVERAGES` as what is tested.
 
     Args:
         certificates: of a router.
@@ -375,18 +304,3 @@ def proven_selection(certificates: Sequence[Certificate], rule: str, digest: str
             f"{least.risk}; ask for more, or calibrate on more tasks"
         )
     return max(proven, key=lambda row: row.coverage)
-
-
-def _divergence(scores: Mapping[str, Losses]) -> float | None:
-    """KL(q || p) of the posterior, or of the weights where there is none, mean over tasks; none of a rule without."""
-    for name, sign in (("near-prior", -1.0), ("weight-divergence", 1.0)):
-        if name in scores and np.isfinite(scores[name]).all():
-            return max(0.0, sign * float(scores[name].mean()))
-    return None
-
-
-def _bounded(about: str, found: Mapping[str, UpperBound]) -> Guarantee:
-    """The bound by betting, with the others beside it."""
-    main = found["betting"]
-    others = {name: each.value for name, each in found.items() if name != "betting"}
-    return Guarantee(about=about, method="betting", value=main.value, estimate=main.estimate, others=others)

@@ -37,21 +37,27 @@ def has_posterior(folder: Path) -> bool:
     return isinstance(table, dict) and table.get("posterior") is not None
 
 
-def router_identity(folder: Path) -> str:
-    """Digest of all that routes; calibrations, certificates and the record of the training change nothing of it."""
+def router_identity(folder: Path, with_posterior: bool = True) -> str:
+    """Digest of all that routes; calibrations, certificates and the record of the training change nothing of it.
+
+    Args:
+        folder: the router's.
+        with_posterior: of all that decides, too; what the router itself says of a task does not depend on that.
+    """
     table = router_table(folder)
-    return identity_of(table, folder) if isinstance(table, dict) else ""
+    return identity_of(table, folder, with_posterior) if isinstance(table, dict) else ""
 
 
-def identity_of(table: Mapping[str, Any], folder: Path) -> str:
+def identity_of(table: Mapping[str, Any], folder: Path, with_posterior: bool = True) -> str:
     """The same, of a table that is not written yet.
 
     Args:
         table: contents of router.json.
         folder: where the other files are.
+        with_posterior: of the posterior, too.
     """
     whole = hashlib.sha256(json.dumps([table.get(name) for name in ROUTING], sort_keys=True).encode())
-    if table.get("posterior") is not None:
+    if with_posterior and table.get("posterior") is not None:
         file = MappedFile(safe_path(folder, POSTERIOR))
         told = {key: parse_json(text.encode(), folder) for key, text in sorted(file.header.metadata.items())}
         kept = [

@@ -31,7 +31,7 @@ from smatter.library.banks import BANK, Bank, read_bank
 from smatter.live.mixture import LiveMixture
 from smatter.posterior.learnt import LearntPosterior, read_posterior, write_posterior
 from smatter.records import Progress, TensorSpec, printable, silent
-from smatter.route.certificates import Certificate
+from smatter.route.certificates import Certificate, check_certificates
 from smatter.route.descriptor import N_MOMENTS, describe_sources
 from smatter.route.encode import ClassStatistics, Encoded, Routing
 from smatter.route.evidence import default_temperature, pooled_weights
@@ -43,11 +43,11 @@ from smatter.route.place import (
     check_trained_for,
     identity_of,
     is_router,
-    router_identity,
     router_table,
 )
 from smatter.route.probe import Probe
 from smatter.route.router import Router
+from smatter.settings.rules import needs_posterior
 from smatter.settings.training import RouterSettings
 from smatter.tasks.rows import MAX_CHARACTERS
 from smatter.tasks.suite import Inputs
@@ -254,9 +254,10 @@ def write_router(folder: str | Path, trained: TrainedRouter, replace: bool = Fal
             "posterior": file_digest(temporary / POSTERIOR) if trained.posterior else None,
             "record": dict(trained.record),
         }
-        identity = identity_of(table, temporary)
-        if kept := [each.model_dump(mode="json") for each in trained.certificates if each.router == identity]:
-            table["certificates"] = kept  # only then: versions that know of none read all other routers
+        identity = {decides: identity_of(table, temporary, decides) for decides in (True, False)}
+        kept = [each for each in trained.certificates if each.router == identity[needs_posterior(each.rule)]]
+        if kept:  # only then: versions that know of none read all other routers
+            table["certificates"] = [each.model_dump(mode="json") for each in kept]
         text = json.dumps(table, indent=1, ensure_ascii=False, allow_nan=False)
         write_file(temporary / TABLE, (text + "\n").encode())
 
@@ -272,7 +273,7 @@ def read_router(folder: str | Path) -> TrainedRouter:
             raise InvalidRouter(f"{path} is not the file that {TABLE} was written with")
         bank = None if table.experts is None else read_bank(safe_path(folder, BANK), table.experts)
         restored = _restored(table, MappedFile(path), bank, file_digest(folder / TABLE))
-        _check_certificates(table, folder)
+        check_certificates(table.certificates, folder)
         if table.posterior is None:
             return restored
         path = safe_path(folder, POSTERIOR)
@@ -283,12 +284,6 @@ def read_router(folder: str | Path) -> TrainedRouter:
         raise InvalidRouter(f"{folder / TABLE} is not a router ({first_mistake(error)}); train it again") from None
     except (InvalidSettings, InvalidRouter, TypeError, RuntimeError, LookupError) as error:
         raise InvalidRouter(f"{folder} is not a sound router: {_line(error)}; train it again") from None
-
-
-def _check_certificates(table: _Table, folder: Path) -> None:
-    """Refuse certificates of other weights."""
-    if table.certificates and {each.router for each in table.certificates} != {router_identity(folder)}:
-        raise InvalidRouter(f"a certificate in {TABLE} is of other weights: take it out and run `smatter calibrate`")
 
 
 def _restored(table: _Table, file: MappedFile, bank: Bank | None, digest: str) -> TrainedRouter:

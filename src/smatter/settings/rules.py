@@ -33,6 +33,11 @@ def settings_of(rule: str) -> tuple[str, dict[str, str]]:
     return BAYES, {"decision": str(Rule.parse(rule))}
 
 
+def needs_posterior(rule: str) -> bool:
+    """Whether a rule decides by one, so that another posterior makes another rule of it."""
+    return rule not in ROUTED
+
+
 def rule_of(method: str, settings: Mapping[str, str]) -> str | None:
     """The rule that a method follows; none for settings that no rule has.
 

@@ -60,7 +60,7 @@ def watched(
     if router is None or rule is None:
         raise InvalidSettings(f"{origin.method} with these settings is no rule that is calibrated: leave out --drift")
     library = live.library
-    certificate = find_certificates(router.certificates, rule, sources_digest(library.manifest))[0]
+    certificate = find_certificates(router.certificates, rule, sources_digest(library.manifest))[-1]
     watch = watch_task(path, certificate, adapted.uncertainty, on_drift)
     if watch.alarms:
         told, fit = (*adapted.fit.notes, watch.told), adapted.fit
