@@ -251,6 +251,7 @@ def headline(figures: dict[str, float], compared: Compared, one: str, ours: str,
         ("one_pass_gain_over_point", one, "point"),
         ("k4_gain", ours, "today"),
         ("k4_gain_over_members", ours, "members 4"),
+        ("k4_gain_over_members_of_half", ours, "members 4, half for the mixed network"),
         ("k4_gain_over_random", ours, "random members 4"),
         ("k4_gain_over_plain_average_of_predictions", ours, "plain average of predictions"),
         ("k4_queries_gain_over_members", asks, "members 4"),
@@ -362,10 +363,10 @@ def main() -> None:
         "calibration",
     ):
         show(title, result[title])
-    if options.stage == "test" and not options.quick:
-        picture(ROOT / "docs" / "images" / f"{NAME}.svg", result, ours)
     name = NAME if options.stage == "test" else f"{NAME}_validation"
     write_result(name, figures, result, machine(PACKAGES, 1), time.perf_counter() - begin, options.quick)
+    if options.stage == "test" and not options.quick:
+        picture(ROOT / "docs" / "images" / f"{NAME}.svg", result, ours)
 
 
 if __name__ == "__main__":

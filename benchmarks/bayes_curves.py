@@ -112,7 +112,7 @@ def picture(path: Path, tables: Mapping[str, Rows], chosen: str) -> None:
         return of_rows(name, rows, "x", "y")
 
     passes = [
-        several("posterior, half of the weight for the point", ["point", *(f"half {k}, {family}" for k in (2, 4, 7))]),
+        several("posterior, half of the weight for the point", ["point", *(f"half {k}, {family}" for k in (2, 4, 8))]),
         several("sources by weight (members)", ["point", *(f"members {k}" for k in (2, 4, 7))]),
         several("random sources", ["point", *(f"random members {k}" for k in (2, 4))]),
         several("plain average of predictions", ["uniform predictions"]),

@@ -62,7 +62,9 @@ RULES = {
     **{f"half 4, {name}": half(name, 4) for name in POSTERIORS},
     "top 4, average": top("average", 4), "drawn 4, evidence 1": drawn("evidence 1", 4),
 }  # fmt: skip
-BY_EVIDENCE = tuple(rule for rule in RULES if rule not in ("base", "equal weights", "uniform predictions"))
+BY_EVIDENCE = (
+    "evidence predictions", *(rule for rule in RULES if rule not in ("base", "equal weights", "uniform predictions"))
+)  # fmt: skip
 HARM = 5.0
 
 
@@ -117,6 +119,21 @@ def recovered(found: Mapping[str, Sequence[Scores]], which: str, rule: str) -> I
     return Interval(share, share + around.low, share + around.high)
 
 
+def lost_by(found: Mapping[str, Sequence[Scores]], which: str, rule: str) -> float:
+    """Points that a rule itself loses by the planted source."""
+    pairs = zip(found["as it ships"], found[which], strict=True)
+    return sum(spoilt[rule] - clean[rule] for clean, spoilt in pairs) / len(found[which])
+
+
+def crossed_auroc(tasks: Sequence[Scores], misled: Sequence[float]) -> float:
+    """AUROC of the score that does best on the other half of the tasks, mean over halves."""
+
+    def of(label: str, half: int) -> float:
+        return auroc([each[f"score {label}"] for each in tasks[half::2]], misled[half::2])
+
+    return sum(of(max(SCORES, key=lambda label, h=half: of(label, 1 - h)), half) for half in (0, 1)) / 2  # type: ignore[misc]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, default=30, help="of each list")
@@ -144,16 +161,16 @@ def main() -> None:
     shares: Rows = []
     for which in ("cue", "cue-latin"):
         for rule in ("evidence predictions", *RULES):
-            part = recovered(cued, which, rule)
-            shares.append({"library": which, "rule": rule, "recovered": part.mean, "low": part.low, "high": part.high})
+            part, own = recovered(cued, which, rule), lost_by(cued, which, rule)
+            row = {"library": which, "rule": rule, "recovered": part.mean, "low": part.low, "high": part.high}
+            shares.append(row | {"lost": own})
         told = [row for row in shares if row["library"] == which and row["rule"] in BY_EVIDENCE]
         end = "" if which == "cue" else "_b"
         figures[f"planted_recovered{end}_least"] = min(row["recovered"] for row in told)
         figures[f"planted_recovered{end}_router"] = next(
             r["recovered"] for r in told if r["rule"] == "router with evidence"
         )
-        lost = [b["evidence"] - a["evidence"] for a, b in zip(cued["as it ships"], cued[which], strict=True)]
-        figures[f"planted_lost{end}"] = sum(lost) / len(lost)
+        figures[f"planted_lost{end}"] = lost_by(cued, which, "evidence")
     show("recovered", shares)
     both = [each for which in ("cue", "cue-latin") for each in cued[which]]
     both += [each for which in ("cue", "cue-latin") for each in found["id-5"][which]]
@@ -162,7 +179,7 @@ def main() -> None:
     for label in SCORES:
         values = [each[f"score {label}"] for each in both]
         scores_rows.append({"score": label, "auroc": auroc(values, misled)})
-    figures["planted_auroc"] = max(row["auroc"] for row in scores_rows)
+    figures["planted_auroc"] = crossed_auroc(both, misled)
     for which in ("cue", "cue-latin"):
         values = [each["base"] - each["members 4"] for each in cued[which]]
         end = "" if which == "cue" else "_b"

@@ -162,9 +162,9 @@ def one_row(name: str) -> Rule:
 
 def shared_experts(case: Case, posterior: Categorical) -> Categorical:
     """The posterior over rows that open the experts of the point."""
-    experts = case.table.points[:, len(case.table.prior) :]
-    logits = posterior.logits.masked_fill((experts != experts[0]).any(dim=1), -torch.inf)
-    return replace(posterior, logits=logits)
+    is_able = case.table.is_beside.clone()
+    is_able[0] = True
+    return replace(posterior, logits=posterior.logits.masked_fill(~is_able, -torch.inf))
 
 
 def likeliest(name: str) -> Rule:
@@ -199,7 +199,9 @@ def half(name: str, n_networks: int) -> Rule:
 
     def rule(case: Case) -> Tensor:
         probs = shared_experts(case, case.posteriors[name]).probs.detach().clone()
-        probs[(case.table.points == case.table.points[0]).all(dim=1)] = 0
+        probs[0] = 0
+        if not float(probs.sum()) > 0:  # nobody else is thought possible
+            return case.one(0)
         others = straight_through_top((probs / probs.sum())[None], n_networks - 1)[0]
         return others / 2 + case.one(0).to(others) / 2
 
@@ -217,4 +219,4 @@ def untrained(case: Case) -> dict[str, Categorical]:
         found["bootstrap"] = bootstrap_votes(points, losses, counts)
     else:
         found["bootstrap"] = found["evidence 1"]
-    return found
+    return {name: case.table.counted_once(each) for name, each in found.items()}

@@ -240,8 +240,15 @@ def study_of(
     )
 
 
-def uncertainty(figures: dict[str, float], train: Study, study: Study, several: str) -> dict[str, Rows]:
-    """Misrouting, abstention and escalation."""
+def uncertainty(figures: dict[str, float], known: Study, study: Study, several: str) -> dict[str, Rows]:
+    """Misrouting, abstention and escalation.
+
+    Args:
+        figures: what is found is added.
+        known: of validation tasks, on which scores, and how many tasks are escalated, are chosen.
+        study: of the judged tasks.
+        several: the rule that unsure tasks escalate to.
+    """
     gains = study.errors("point") - study.errors(several)
     rows = score_rows(study, gains)
     for name, where in (("", "queries"), ("_support", "support")):
@@ -255,10 +262,10 @@ def uncertainty(figures: dict[str, float], train: Study, study: Study, several: 
         )
     figures |= {"misrouted": float(study.misrouted.mean()), "misrouting_auroc_labels": ceiling(study)}
     chosen = {}
-    errors = train.errors("point")
+    errors = known.errors("point")
     support = [str(row["score"]) for row in rows if row["looks_at"] == "support"]
     for label, names in (("with_queries", list(study.scores)), ("support", support), ("routing_free", list(FREE))):
-        chosen[label] = max(names, key=lambda name: selective_risk_at(train.scores[name], errors, 0.8).share_of_oracle)
+        chosen[label] = max(names, key=lambda name: selective_risk_at(known.scores[name], errors, 0.8).share_of_oracle)
     shares = {
         (label, coverage): selective_risk_at(study.scores[name], study.errors("point"), coverage).share_of_oracle
         for label, name in chosen.items()
@@ -272,8 +279,10 @@ def uncertainty(figures: dict[str, float], train: Study, study: Study, several: 
         "routing_adds_80": shares["with_queries", 0.8] - shares["routing_free", 0.8],
     }
     fallbacks = fallback_rows(study, LEARNT, (several, "members 7", "base", "equal weights"))
-    best = min((row for row in fallbacks if row["fallback"] == several and 0.5 <= row["coverage"] <= 0.8),
-               key=lambda row: row["difference"])  # fmt: skip
+    told = [row for row in fallback_rows(known, LEARNT, (several,)) if 0.5 <= row["coverage"] <= 0.8]
+    coverage = min(told, key=lambda row: row["difference"])["coverage"]
+    best = next(row for row in fallbacks if (row["fallback"], row["coverage"]) == (several, coverage))
+    figures["escalated"] = 1 - coverage
     figures |= {"escalation_risk_difference": best["difference"], "escalation_risk_difference_low": best["low"],
                 "escalation_risk_difference_high": best["high"]}  # fmt: skip
     return {

@@ -14,7 +14,7 @@ from small_routers import make_router
 from smatter.errors import InvalidRouter, InvalidSettings
 from smatter.library.library import Library
 from smatter.posterior.amortised import Amortised, PosteriorSettings
-from smatter.posterior.catalogue import usual_catalogue
+from smatter.posterior.catalogue import Catalogue, usual_catalogue
 from smatter.posterior.learnt import KEY, LearntPosterior, RuleCalibration, read_posterior, write_posterior
 from smatter.route.place import POSTERIOR, is_router
 from smatter.route.store import read_router, write_router
@@ -26,14 +26,14 @@ SCORES = torch.tensor([0.1, 0.4, 0.2, math.nan, 0.3, 0.5], dtype=torch.float64)
 ERRORS = torch.tensor([0.0, 0.6, 0.1, 0.9, 0.2, 0.7], dtype=torch.float64)
 
 
-def posterior() -> LearntPosterior:
+def posterior(catalogue: Catalogue = CATALOGUE) -> LearntPosterior:
     network = Amortised(PosteriorSettings(width=5, queries=True), torch.Generator().manual_seed(0))
     torch.nn.init.normal_(network.score[2].weight, generator=torch.Generator().manual_seed(1))
     calibration = RuleCalibration("half:3", "calibration-id-5", "a" * 64, {"entropy": SCORES}, ERRORS)
-    n_rows = len(row_names(CATALOGUE))
+    n_rows = len(row_names(catalogue))
     return LearntPosterior(
         network,
-        CATALOGUE,
+        catalogue,
         log_prior=torch.randn(n_rows, generator=torch.Generator().manual_seed(2), dtype=torch.float64).log_softmax(0),
         sources=dict.fromkeys(("base", "law", "food"), "b" * 64),
         temperature=0.7,
@@ -68,9 +68,10 @@ def test_a_router_keeps_it(tiny_library: Library, tiny_suite: Suite, tmp_path: P
     folder, _ = make_router(tiny_library, tiny_suite, tmp_path / "router")
     bare = read_router(folder)
     assert bare.posterior is None
-    write_router(tmp_path / "more", replace(bare, posterior=posterior()))
+    own = posterior(usual_catalogue(("base", "law", "food"), bare.expert_names))
+    write_router(tmp_path / "more", replace(bare, posterior=own))
     found = read_router(tmp_path / "more")
-    assert found.posterior and same(found.posterior, posterior()) and is_router(tmp_path / "more")
+    assert found.posterior and same(found.posterior, own) and is_router(tmp_path / "more")
     assert found.digest != bare.digest
     (tmp_path / "more" / POSTERIOR).write_bytes((tmp_path / "more" / POSTERIOR).read_bytes() + b"\0")
     with pytest.raises(InvalidRouter):

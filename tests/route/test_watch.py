@@ -129,3 +129,12 @@ def test_too_few_tasks_or_no_scores_tell_no_drift(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="create it first"):
         watch_task(tmp_path / "none" / "a", certificate(), {})
     assert 3 * len(watch.WATCHED) <= watch.MAX_ALARMS, "each score's alarms have their place"
+
+
+def test_a_file_of_another_calibration_on_the_same_list_is_refused(tmp_path: Path) -> None:
+    """The same rule, router and list; but sources were added since, and calibrated with."""
+    values = {"weight-entropy": 0.5, "support-loss": 0.2}
+    watch_task(tmp_path / "drift.json", certificate(), values)
+    watched = {name: tuple(50 + value for value in each) for name, each in certificate().watched.items()}
+    with pytest.raises(InvalidCertificate, match="another calibration"):
+        watch_task(tmp_path / "drift.json", certificate(watched=watched), values)

@@ -75,7 +75,7 @@ def test_routings_that_the_prior_excludes_are_never_chosen() -> None:
     prior[3] = -math.inf
     found = train_posterior([planted(seed, 3) for seed in range(10)], prior, PosteriorTraining(n_steps=5))
     assert float(found(planted(50, 3), prior).probs[3].detach()) == 0
-    assert float(half_weights(found(planted(50, 3), prior), 3)[3].detach()) == 0
+    assert float(half_weights(found(planted(50, 3), prior), planted(50, 3), 3)[3].detach()) == 0
 
 
 def test_an_untrained_posterior_is_the_prior() -> None:
@@ -86,7 +86,7 @@ def test_an_untrained_posterior_is_the_prior() -> None:
 def test_half_of_the_weight_is_the_points_and_the_likeliest_share_the_rest() -> None:
     posterior = Amortised(PosteriorSettings(), torch.Generator())(planted(0), PRIOR)
     posterior = replace(posterior, logits=torch.tensor([9.0, 1.0, 3.0, 2.0, -1.0, 0.0, -2.0]))
-    weights = half_weights(posterior, 2)
+    weights = half_weights(posterior, planted(0), 2)
     shares = torch.tensor([3.0, 2.0]).softmax(dim=0) / 2
     torch.testing.assert_close(weights, torch.tensor([0.5, 0, float(shares[0]), float(shares[1]), 0, 0, 0]))
 
@@ -144,7 +144,7 @@ def test_the_tail_is_trained_through_a_window_as_well() -> None:
     tables = [planted(seed) for seed in range(30)]
     how = PosteriorTraining(n_steps=40, cvar=0.05, n_tasks=8, window=64, members=1, kl=0.0)
     found = train_posterior(tables, PRIOR, how)
-    weights = [half_weights(found(each, PRIOR), 1) for each in tables]
+    weights = [half_weights(found(each, PRIOR), each, 1) for each in tables]
     before = torch.full((N_ROUTINGS,), 1 / N_ROUTINGS)
     trained, even = (
         sum(float(average_loss(table, row).detach()) for table, row in zip(tables, some, strict=True))

@@ -64,9 +64,11 @@ class BayesSettings:
 
     @property
     def looks_at_queries(self) -> bool:
-        """Whether the score does."""
+        """Whether the score or the posterior does."""
         from smatter.posterior.uncertainty import QUERIES
 
+        if self.router is not None and _asks_for_queries(self.router.posterior):
+            return True
         return self.abstain is not None and Limit.parse(self.abstain).score in QUERIES
 
 
@@ -84,12 +86,14 @@ def bayes(live: LiveMixture, task: Task, settings: BayesSettings, progress: Prog
     from smatter.route.abstain import instead, judge, threshold
     from smatter.route.encode import as_mixture
     from smatter.route.opening import route_task
-    from smatter.route.table import pass_routings, row_names
+    from smatter.route.table import base_row, pass_routings
 
     assert settings.router is not None and isinstance(task.objective, LeaveOneOut)
     rule, trained, library = settings.rule, settings.router, live.library
     posterior, base = _posterior(live, trained, settings.catalogue), library.manifest.base
     check_fallback(settings.fallback, library.names)
+    if task.queries is None and _asks_for_queries(posterior):
+        raise InvalidSettings("the router's posterior looks at inputs without labels: give them with --queries")
     limit = None if settings.abstain is None else Limit.parse(settings.abstain)
     most = math.inf
     if limit is not None:  # what no pass of a network can mend is told before the first
@@ -102,7 +106,7 @@ def bayes(live: LiveMixture, task: Task, settings: BayesSettings, progress: Prog
     told = Decision(outcome="routed", rule=str(rule))
     facts = None
     if settings.catalogue is None:  # others may lack the base, and have no calibration to compare scores with
-        facts = Facts(table, found, posterior.log_prior, row_names(posterior.catalogue).index(base))
+        facts = Facts(table, found, posterior.log_prior, base_row(posterior.catalogue, library.names.index(base)))
     if limit is not None and facts is not None:
         told = judge(facts, limit, most, posterior.calibration(str(rule)), settings.fallback)
     if told.outcome == "routed":
@@ -123,6 +127,11 @@ def bayes(live: LiveMixture, task: Task, settings: BayesSettings, progress: Prog
         uncertainty=plain.uncertainty if facts is None else {**plain.uncertainty, **scores_of(facts)},
         decision=told.model_copy(update={"passes": float(len(deployed.points))}),
     )
+
+
+def _asks_for_queries(posterior: LearntPosterior | None) -> bool:
+    """Whether a posterior looks at unlabelled queries."""
+    return posterior is not None and posterior.network is not None and posterior.network.settings.queries
 
 
 def _posterior(live: LiveMixture, trained: TrainedRouter, catalogue: str | None) -> LearntPosterior:

@@ -1,6 +1,6 @@
 """An amortised posterior over the rows of a table: a score of each routing from what the examples say of it.
 
-    q(A | S) = softmax(log p(A) + s(phi(A, S)))        or another family (`route.families`)
+    q(A | S) = softmax(log p(A) + s(phi(A, S)))        or another family (`posterior.families`)
 
 phi compares routing A with the router's point and with the other routings: by leave-one-out losses, by weights, and by
 how often it names an example otherwise. No parameter belongs to a source, an expert or a routing, so catalogues may
@@ -37,7 +37,7 @@ class PosteriorSettings:
     Args:
         width: of its hidden layer.
         queries: whether it looks at unlabelled queries too.
-        family: how q is parameterised; see `route.families`.
+        family: how q is parameterised; see `posterior.families`.
     """
 
     width: int = 16
@@ -70,7 +70,7 @@ class Amortised(nn.Module):
 
     def forward(self, table: TaskTable, log_prior: Tensor, facts: Tensor | None = None) -> Categorical:
         """The posterior of a task, over the rows of its table; arguments as `density` has them."""
-        return chosen_rows(table.points, self.density(table, log_prior, facts))
+        return table.counted_once(chosen_rows(table.points, self.density(table, log_prior, facts)))
 
     def density(self, table: TaskTable, log_prior: Tensor, facts: Tensor | None = None) -> Density:
         """The posterior of a task in its family.
@@ -129,7 +129,7 @@ def facts_of(table: TaskTable, queries: bool = False) -> Tensor:
         queries: whether unlabelled queries are looked at.
     """
     losses, n_sources = table.losses, len(table.prior)
-    means, error = losses.mean(dim=1), difference_error(losses)
+    means, error = table.means, difference_error(losses)
     weights, experts = table.points[:, :n_sources], table.points[:, n_sources:]
     above = [
         ((means - means[0]) / error).clamp(-LARGEST_EXCESS, LARGEST_EXCESS),

@@ -35,6 +35,7 @@ class Deployed:
         distinct, place = points.unique(dim=0, return_inverse=True)
         together = weights.new_zeros(len(distinct)).index_add(0, place, weights)
         order = together.argsort(descending=True, stable=True)
+        order = order[together[order] > 0]  # a network without weight would be run for nothing
         return cls(distinct[order], together[order] / together.sum())
 
 
@@ -64,8 +65,9 @@ def deployable(posterior: Categorical, rule: Rule, table: TaskTable) -> Categori
     """The posterior given that a rule can take the routing: several networks of a task open the same experts."""
     if rule.passes == 1:
         return posterior
-    experts = table.points[:, len(table.prior) :]
-    return replace(posterior, logits=posterior.logits.masked_fill((experts != experts[0]).any(dim=1), -torch.inf))
+    is_able = table.is_beside.clone()
+    is_able[0] = True
+    return replace(posterior, logits=posterior.logits.masked_fill(~is_able, -torch.inf))
 
 
 def among_catalogue(posterior: Categorical, table: TaskTable) -> Categorical:
@@ -84,14 +86,14 @@ def among_catalogue(posterior: Categorical, table: TaskTable) -> Categorical:
 
 
 def _likeliest(rule: Rule, posterior: Categorical, point: Tensor) -> Deployed:
-    probs = posterior.probs.detach().clone()
+    logits = posterior.log_probs.detach()
     if rule.name == "half":
-        probs = probs.masked_fill((posterior.points.to(point) == point).all(dim=1), 0.0)
-    n_possible = int((probs > 0).sum())
+        logits = logits.masked_fill((posterior.points.to(point) == point).all(dim=1), -torch.inf)
+    n_possible = int(logits.isfinite().sum())
     if rule.n_members > n_possible:
         raise InvalidSettings(f"{rule} takes more routings than the {n_possible} that there are: give fewer")
-    kept = probs.argsort(descending=True, stable=True)[: rule.n_members]
-    points, weights = posterior.points[kept].to(point), (probs[kept] / probs[kept].sum()).to(point)
+    kept = logits.argsort(descending=True, stable=True)[: rule.n_members]
+    points, weights = posterior.points[kept].to(point), logits[kept].softmax(dim=0).to(point)
     if rule.name == "half":
         points, weights = torch.cat([point[None], points]), torch.cat([point.new_full((1,), 0.5), weights / 2])
     return Deployed.of(points, weights)

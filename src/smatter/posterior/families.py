@@ -30,6 +30,9 @@ Density = Categorical | LogisticNormal | Dirichlet
 FARTHEST = 6.0
 """Nats by which a scale or a concentration may leave the prior's: beyond it samples are vertices, or all alike."""
 
+LEAST = -20.0
+"""The least log-probability of a routing in a Dirichlet's prior: its concentration must be above zero in float32."""
+
 NOTHING = -1e9
 """A log-probability that is none, and has a gradient."""
 
@@ -74,7 +77,8 @@ def density_of(
     if family == "two-level":
         return Categorical(points, own if levels is None else _two_levels(prior, own, levels))
     if family == "dirichlet":
-        return Dirichlet(len(prior) * (prior + scores[..., 0].clamp(-FARTHEST, FARTHEST)).exp())
+        own = prior.clamp(min=LEAST) + scores[..., 0].clamp(-FARTHEST, FARTHEST)
+        return Dirichlet(len(prior) * own.exp())
     # Over all logits, so that it does not matter which row is the last one.
     scale = scores[..., 1].clamp(-FARTHEST, FARTHEST).exp()
     return LogisticNormal.of_logits(logit_gaussian(own, scale))

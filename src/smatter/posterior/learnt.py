@@ -116,7 +116,8 @@ class LearntPosterior:
     def __call__(self, table: TaskTable) -> Categorical:
         """q of a task."""
         if self.network is None:
-            return tempered_evidence(table.points, table.losses.mean(dim=1), float(difference_error(table.losses)))
+            found = tempered_evidence(table.points, table.means, float(difference_error(table.losses)))
+            return table.counted_once(found)
         with torch.no_grad():
             found = self.network(table, self.log_prior)
         return Categorical(found.points, found.log_probs / self.temperature)

@@ -35,13 +35,13 @@ class Facts:
         table: what the routings make of the task; its first row is the router's point.
         posterior: over the rows of the table.
         log_prior: of the rows, (n_routings,).
-        base: the row of the base alone.
+        base: the row of the base alone; none where no routing is that.
     """
 
     table: TaskTable
     posterior: Categorical
     log_prior: Tensor
-    base: int
+    base: int | None
 
     @property
     def has_queries(self) -> bool:
@@ -51,7 +51,7 @@ class Facts:
     @cached_property
     def losses(self) -> Tensor:
         """Mean leave-one-out loss of each routing, (n_routings,)."""
-        return self.table.losses.mean(dim=1)
+        return self.table.means
 
     @cached_property
     def voices(self) -> Tensor:
@@ -80,7 +80,8 @@ def entropy(facts: Facts) -> float:
 
 def near_prior(facts: Facts) -> float:
     """-KL(q || p): how little the examples have said. The paper takes +KL, which is largest for the surest router."""
-    return -float(facts.posterior.kl(Categorical(facts.posterior.points, facts.log_prior)))
+    prior = facts.table.counted_once(Categorical(facts.posterior.points, facts.log_prior))
+    return -float(facts.posterior.kl(prior))
 
 
 def spread(facts: Facts) -> float:
@@ -92,7 +93,8 @@ def spread(facts: Facts) -> float:
 def flatness(facts: Facts) -> float:
     """How alike the routings explain the examples: entropy of evidence at one standard error, over its most."""
     logits = -facts.losses / difference_error(facts.table.losses)
-    return float(Categorical(facts.posterior.points, logits).entropy()) / math.log(max(2, len(logits)))
+    found = facts.table.counted_once(Categorical(facts.posterior.points, logits))
+    return float(found.entropy()) / math.log(max(2, len(facts.table.firsts.unique())))
 
 
 def resampling(facts: Facts) -> float:
@@ -101,7 +103,8 @@ def resampling(facts: Facts) -> float:
     if int(torch.bincount(classes).min()) < 2:
         return math.nan
     counts = resampled_counts(classes, N_RESAMPLES, torch.Generator().manual_seed(0))
-    return 1 - float(bootstrap_votes(facts.posterior.points, facts.table.losses, counts).probs.max())
+    votes = bootstrap_votes(facts.posterior.points, facts.table.losses, counts)
+    return 1 - float(facts.table.counted_once(votes).probs.max())
 
 
 def loss(facts: Facts) -> float:
@@ -111,6 +114,8 @@ def loss(facts: Facts) -> float:
 
 def base_gain(facts: Facts) -> float:
     """By how much the point's leave-one-out loss is above the base's; below zero where routing helps."""
+    if facts.base is None:
+        return math.nan
     return float(facts.losses[0] - facts.losses[facts.base])
 
 
@@ -137,6 +142,8 @@ def disagreement(facts: Facts) -> float:
 
 def base_disagreement(facts: Facts) -> float:
     """Share of queries that the base names otherwise than the point."""
+    if facts.base is None:
+        return math.nan
     return float((facts.table.scores[facts.base].argmax(dim=-1) != facts.own.argmax(dim=-1)).double().mean())
 
 

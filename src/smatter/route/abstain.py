@@ -34,7 +34,7 @@ def judge(facts: Facts, limit: Limit, most: float, calibration: RuleCalibration,
         raise InvalidSettings(f"{limit.score} cannot be told from these examples: use another score")
     told = {"rule": calibration.rule, "score": value, "measure": limit.score, "threshold": most}
     words = f"{limit.score} {value:.3g}, threshold {most:.3g} by {calibration.tasks}"
-    if value <= most:
+    if value < most or (value == most and limit.kind == "coverage"):  # an error is proven of scores below alone
         return Decision(outcome="routed", reason=f"sure enough: {words}", **told)
     if fallback == ESCALATE:
         return Decision(outcome="escalated", reason=f"unsure, so all sources are averaged: {words}", **told)

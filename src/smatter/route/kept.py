@@ -75,7 +75,8 @@ class KeptCatalogue:
         digests = library.manifest.digests
         if list(self.sources.values()) != [digests[name] for name in library.names]:
             raise InvalidSettings("the catalogue is of other sources than the library's: make one of these")
-        if self.bank != (trained.bank.digest if trained.bank else None):
+        n_columns = self.catalogue.experts.shape[1]
+        if self.bank != (trained.bank.digest if trained.bank else None) or n_columns != len(trained.expert_names) + 1:
             raise InvalidSettings("the catalogue is of another router's experts: make one with this router")
         return self.catalogue
 

@@ -279,7 +279,12 @@ def read_router(folder: str | Path) -> TrainedRouter:
         path = safe_path(folder, POSTERIOR)
         if file_digest(path) != table.posterior:
             raise InvalidRouter(f"{path} is not the file that {TABLE} was written with")
-        return replace(restored, posterior=read_posterior(path))
+        posterior = read_posterior(path)
+        if posterior.catalogue.experts.shape[1] != len(restored.expert_names) + 1:
+            raise InvalidRouter(
+                f"{path} is of {posterior.catalogue.experts.shape[1] - 1} experts, and the router has others"
+            )
+        return replace(restored, posterior=posterior)
     except ValidationError as error:
         raise InvalidRouter(f"{folder / TABLE} is not a router ({first_mistake(error)}); train it again") from None
     except (InvalidSettings, InvalidRouter, TypeError, RuntimeError, LookupError) as error:

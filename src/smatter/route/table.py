@@ -25,7 +25,7 @@ from smatter.live.mixture import LiveMixture
 from smatter.live.objectives import LeaveOneOut
 from smatter.live.task import Task
 from smatter.posterior.catalogue import Catalogue
-from smatter.posterior.task_table import TaskTable, read_task_table, write_task_table
+from smatter.posterior.task_table import N_OWN, TaskTable, read_task_table, write_task_table
 from smatter.route.encode import as_mixture
 from smatter.route.opening import Routed, route_task
 from smatter.route.store import TrainedRouter
@@ -61,6 +61,17 @@ def rows_of(catalogue: Catalogue, point: Tensor) -> Tensor:
     with_experts = torch.cat([plain, alpha.expand(len(plain), -1)], dim=1)
     bare = torch.cat([point[:n_sources], null])
     return torch.cat([point[None], bare[None], catalogue.points.to(point), with_experts])
+
+
+def base_row(catalogue: Catalogue, number: int) -> int | None:
+    """The row of a source alone and without experts; none where the catalogue has it not.
+
+    Args:
+        catalogue: see `rows_of`.
+        number: of the source.
+    """
+    alone = (catalogue.weights[:, number] == 1) & (catalogue.experts[:, -1] == 1)
+    return N_OWN + int(alone.to(torch.uint8).argmax()) if bool(alone.any()) else None
 
 
 def make_table(live: LiveMixture, trained: TrainedRouter, catalogue: Catalogue, episode: Episode) -> TaskTable:

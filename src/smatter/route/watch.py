@@ -83,8 +83,8 @@ class Watch(_Record):
     rate: Annotated[Number, Field(gt=0, lt=1)] = RATE
     horizon: Annotated[int, Field(ge=1, strict=True)] = HORIZON
     window: Annotated[int, Field(ge=1, strict=True)] = WINDOW
-    cusum_limit: Number
-    psi_limit: Number
+    cusum_limit: Annotated[Number, Field(gt=0)]
+    psi_limit: Annotated[Number, Field(gt=0)]
     calibration: dict[Words, Annotated[tuple[Number, ...], Field(max_length=MAX_WATCHED)]] = Field(max_length=20)
     states: dict[Words, _State] = Field(max_length=20)
     seen: Annotated[int, Field(ge=0, strict=True)] = 0
@@ -141,6 +141,13 @@ def watch_task(path: Path, certificate: Certificate, values: Mapping[str, float]
                 f"{path} watches {before.rule} on {before.tasks}, of this or another router, and not "
                 f"{certificate.rule} on {certificate.tasks}: give another file, or delete it"
             )
+        if any(
+            values != tuple(sorted(certificate.watched.get(name, ()))) for name, values in before.calibration.items()
+        ):
+            raise InvalidCertificate(
+                f"{path} compares with another calibration on {certificate.tasks} than the router has: delete it to "
+                "begin anew"
+            )
         after = before.model_copy(update={"then": then or before.then}).after(values)
         write_file(path, (after.model_dump_json(by_alias=True) + "\n").encode())
     return after
@@ -182,6 +189,10 @@ def read_watch(path: Path) -> Watch:
         raise InvalidCertificate(
             f"{path} is no file that watches for drift ({first_mistake(error)}): give another name, or delete it"
         ) from None
-    if found.states.keys() != found.calibration.keys():
+    fits = all(
+        sum(state.counts) <= found.window and list(values) == sorted(values)
+        for state, values in zip(found.states.values(), found.calibration.values(), strict=False)
+    )
+    if found.states.keys() != found.calibration.keys() or not fits:
         raise InvalidCertificate(f"{path} is no sound file that watches for drift: delete it to begin anew")
     return found

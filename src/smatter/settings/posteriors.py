@@ -11,9 +11,13 @@ from smatter.errors import InvalidSettings
 from smatter.settings import check_at_least, check_choices, check_positive
 
 Family = Literal["categorical", "two-level", "concrete", "logistic-normal", "dirichlet"]
-"""How q is parameterised; `route.families` says what each is."""
+"""How q is parameterised; `posterior.families` says what each is."""
 
 Target = Literal["average", "gibbs"]
+
+LEAST_SHARE = 1e-6
+MOST_PRIOR = 1e3
+"""Of beta, in nats, and of a mean cost: beyond it nothing is left of dearer routings."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +63,10 @@ def check_tail(cvar: float, n_tasks: int, window: int) -> None:
         n_tasks: tasks of a step.
         window: tasks whose losses set the threshold; none of 0.
     """
-    if not 0 < cvar <= 1:  # also rejects NaN
-        raise InvalidSettings(f"the worst share of tasks is {cvar}: give --cvar above 0 and up to 1")
+    if not LEAST_SHARE <= cvar <= 1:  # also rejects NaN
+        raise InvalidSettings(
+            f"the worst share of tasks is {cvar}: give --cvar above 0 and up to 1, {LEAST_SHARE:g} at least"
+        )
     least = math.floor(1 / cvar) + 1
     if window and window < least:
         raise InvalidSettings(f"a window of {window} tasks has no worst {cvar:g}: give --window {least} or more")
@@ -101,6 +107,10 @@ class Prior:
         found = re.fullmatch(r"(cost|mean-cost)=(\d*\.?\d+)", text)
         if not found:
             raise InvalidSettings(f"unknown prior {text[:80]!r}: use uniform, cost=BETA or mean-cost=COST")
+        if float(found[2]) > MOST_PRIOR:
+            raise InvalidSettings(
+                f"the prior {text[:80]!r} leaves nothing of dearer routings: give {MOST_PRIOR:g} at most"
+            )
         return cls(cast(PriorKind, found[1]), float(found[2]))
 
     def __str__(self) -> str:

@@ -52,6 +52,8 @@ class Exercise:
         if not bool(table.scores.isfinite().all() & table.held_out.isfinite().all()):
             raise InvalidSettings("a table has NaN or Inf: a routing gives no numbers on a task; leave it out")
         known = table.truth >= 0
+        if not bool(known.any()):
+            raise InvalidSettings("a task has no query of its own classes: leave it out")
         scores = table.scores[:, known] / prototype_temperature(table.n_shot)
         rows = [cross_entropy(each, table.truth[known]) for each in scores]
         return cls(table, facts_of(table, queries), torch.stack(rows))
@@ -112,6 +114,7 @@ class Batch:
         scores: of the queries by each row, at the temperature of several networks, -inf for classes that a task does
             not have, (n_tasks, n_routings, n_queries, n_classes).
         truth: class of each query, (n_tasks, n_queries); -1 for one of no class, or of no task.
+        is_beside: whether a row can run beside the point, (n_tasks, n_routings).
     """
 
     facts: Tensor
@@ -120,6 +123,7 @@ class Batch:
     losses: Tensor
     scores: Tensor
     truth: Tensor
+    is_beside: Tensor
 
     @classmethod
     def of(cls, exercises: Sequence[Exercise]) -> Batch:
@@ -141,6 +145,7 @@ class Batch:
             losses=torch.stack([each.losses for each in exercises]),
             scores=scores,
             truth=truth,
+            is_beside=torch.stack([table.is_beside for table in tables]),
         )
 
     def average_losses(self, weights: Tensor) -> Tensor:
@@ -159,7 +164,7 @@ class Batch:
         """What a posterior costs on each task, in nats, (n_tasks,); see `task_risk`."""
         if how.target == "gibbs":
             return (posterior.probs * self.losses).sum(dim=-1)
-        return self.average_losses(_half(posterior.log_probs, how.members))
+        return self.average_losses(_half(posterior.log_probs, self.is_beside, how.members))
 
     def sampled_risks(
         self, density: Density, how: PosteriorTraining, done: float, generator: torch.Generator
@@ -174,7 +179,9 @@ class Batch:
             generator: of the draws.
         """
         if isinstance(density, Categorical):
-            logits = density.log_probs if how.target == "gibbs" else _without_point(density.log_probs)
+            logits = density.log_probs
+            if how.target == "average":
+                logits = logits.masked_fill(~self.is_beside, -torch.inf)
             drawn = Concrete(logits, annealed_temperature(done, HOTTEST, COLDEST)).hard_sample(how.members, generator)
             if how.target == "average":
                 return self.average_losses(_beside_point(drawn.mean(dim=0)))
@@ -183,33 +190,28 @@ class Batch:
         if how.target == "gibbs":
             return (drawn * self.losses).sum(dim=-1).mean(dim=0)
         logs = drawn.clamp(min=torch.finfo(drawn.dtype).tiny).log()
-        return torch.stack([self.average_losses(_half(each, how.members)) for each in logs]).mean(dim=0)
+        return torch.stack([self.average_losses(_half(each, self.is_beside, how.members)) for each in logs]).mean(dim=0)
 
 
 def task_risk(posterior: Categorical, exercise: Exercise, how: PosteriorTraining) -> Tensor:
     """What a posterior costs on a task, in nats."""
     if how.target == "gibbs":
         return posterior.probs @ exercise.losses
-    return average_loss(exercise.table, half_weights(posterior, how.members))
+    return average_loss(exercise.table, half_weights(posterior, exercise.table, how.members))
 
 
-def half_weights(posterior: Categorical, n_members: int) -> Tensor:
-    """Weights of the rows' scores, (n_routings,): half for the point, the rest for the likeliest others.
+def half_weights(posterior: Categorical, table: TaskTable, n_members: int) -> Tensor:
+    """Weights of the rows' scores, (n_routings,): half for the point, the rest for the likeliest beside it.
 
     The first row is the point. Forward only the likeliest count; the gradient is that of the average of all, so that
     others can become one of them.
     """
-    return _half(posterior.log_probs, n_members)
+    return _half(posterior.log_probs, table.is_beside, n_members)
 
 
-def _half(log_shares: Tensor, n_members: int) -> Tensor:
-    rows = _without_point(log_shares).softmax(dim=-1)
+def _half(log_shares: Tensor, is_beside: Tensor, n_members: int) -> Tensor:
+    rows = log_shares.masked_fill(~is_beside, -torch.inf).softmax(dim=-1)
     return _beside_point(straight_through_top(rows.reshape(-1, rows.shape[-1]), n_members).reshape(rows.shape))
-
-
-def _without_point(log_shares: Tensor) -> Tensor:
-    is_point = torch.arange(log_shares.shape[-1]) == 0
-    return log_shares.masked_fill(is_point, -torch.inf)
 
 
 def _beside_point(shares: Tensor) -> Tensor:
