@@ -71,6 +71,7 @@ SHORTER = {
 LEFT_OUT = {
     r"^make test": "twelve minutes; what CI runs",
     r"^hf download": "needs the network",
+    r"--domain greek": "needs limits of that domain: all calibration tasks",
     r"^make (words|sources-words|router-words|bench-)|\.build/words": "hours, and downloads",
     r"certificates_(tasks|real)\.py": "collects tasks until it is stopped",
 }
