@@ -1,7 +1,6 @@
-"""What the certificate of the router that ships says, beside what it does on tasks of other classes; sets and drift.
+"""What the certificate of the router that ships says, beside what it does on tasks of other classes, and its sets.
 
-It reads what `certificates_tasks.py shipped` has kept and runs no network: test tasks of the same kind for the bounds
-and for sets of classes, and corrupted validation tasks, none of them twice, for how soon drift is told. Writes
+It reads what `certificates_tasks.py shipped` has kept of test tasks, and runs no network. Writes
 benchmarks/results/certificates_shipped.json.
 """
 
@@ -9,13 +8,12 @@ import argparse
 import time
 
 import numpy as np
-from certificates_tasks import ASKED, CHANGED, ROUTER, Record, records
+from certificates_tasks import ASKED, ROUTER, Record, records
 from common import ROOT, Rows, machine, show, write_result
 
 from smatter.certify.conformal import least_ambiguous_scores
 from smatter.compose.records import ClassSets
 from smatter.route.certificates import Certificate, read_certificates
-from smatter.route.watch import Watch, begin_watch
 from smatter.scores.intervals import clustered_interval
 
 NAME = "certificates_shipped"
@@ -80,40 +78,9 @@ def judged_set(record: Record, limit: float) -> tuple[float, float]:
     return float(sets[np.arange(len(rows)), record.truth].mean()), float(sets.sum(axis=1).mean())
 
 
-def delay_rows(certificate: Certificate, n_orders: int) -> Rows:
-    """After how many tasks of a shift `adapt --drift` raises an alarm; the first row has no shift."""
-    generator, fresh, rows = np.random.default_rng(0), None, []
-    for name in CHANGED:
-        found = records(name)
-        if not found:
-            continue
-        fresh = fresh or begin_watch(certificate, found[0].told["uncertainty"])
-        delays = [
-            first_alarm(fresh, [found[place] for place in generator.permutation(len(found))]) for _ in range(n_orders)
-        ]
-        median = float(np.median(delays))
-        rows.append(
-            {
-                "tasks": name, "n": len(found), "error": float(np.mean([each.error for each in found])),
-                "orders with an alarm": float(np.isfinite(delays).mean()),
-                "delay": median if np.isfinite(median) else None,
-            }
-        )  # fmt: skip
-    return rows
-
-
-def first_alarm(watch: Watch, stream: list[Record]) -> float:
-    """After how many tasks the file of drift has an alarm; infinite where it has none."""
-    for seen, record in enumerate(stream, start=1):
-        watch = watch.after(record.told["uncertainty"])
-        if watch.alarms:
-            return float(seen)
-    return float("inf")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer orders")
+    parser.add_argument("--quick", action="store_true", help="write elsewhere")
     quick = parser.parse_args().quick
     start = time.perf_counter()
     (certificate,) = read_certificates(ROUTER)
@@ -121,12 +88,10 @@ def main() -> None:
     tables = {
         "bounds": bound_rows(certificate),
         "sets": set_rows(certificate.sets),
-        "drift": delay_rows(certificate, 3 if quick else 20),
     }
     for name, rows in tables.items():
         show(name, rows)
     inside, outside = (next(row for row in tables["bounds"] if row["tasks"] == name) for name in ASKED)
-    shifts = [row for row in tables["drift"] if row["tasks"] != CHANGED[0]]
     ninety = [row for row in tables["sets"] if row["wished for"] == 0.9]
     figures = {
         "certified_delta": certificate.delta,
@@ -138,9 +103,6 @@ def main() -> None:
         "coverage_test_id": ninety[0]["covered"],
         "coverage_test_ood": ninety[1]["covered"],
         "set_size_test_id": ninety[0]["classes in a set"],
-        "shifts": float(len(shifts)),
-        "shifts_found": float(sum(row["orders with an alarm"] >= 0.5 for row in shifts)),
-        "alarms_without_shift": tables["drift"][0]["orders with an alarm"],
     }
     described = machine(["numpy", "scipy", "torch"], threads=1)
     path = write_result(NAME, figures, tables, described, time.perf_counter() - start, quick)
