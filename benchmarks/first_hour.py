@@ -292,7 +292,8 @@ def main() -> None:
             for _ in follow_documents(work, names, documents):
                 figures |= summary(documents)
                 keep()
-            figures["seconds_to_install_and_demo"] = documents["README.md"]["programs"][0]["seconds"][0]
+            if "README.md" in documents:
+                figures["seconds_to_install_and_demo"] = documents["README.md"]["programs"][0]["seconds"][0]
         for stage in (each for each in stages if each in PLACED and not (options.quick and each == "evaluate")):
             place = work / stage / "place"
             shutil.rmtree(place.parent, ignore_errors=True)

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ THINGS = {
 """What stands in the documents for something of one's own, and what it is here."""
 
 INSTEAD = {
+    r"library init LIB BASE SOURCE\.\.\.": "library init mine library/base library/latin",
     r"library init LIB": "library init mine",
     r"suite (show|task|freeze) SUITE": r"suite \1 my-suite",
     r"library safe LIB NAME": "library safe library base",
@@ -176,7 +178,7 @@ class Stranger:
         self.here = place.parent / f"{place.name}.here"
         self.env = {**os.environ, **PLAIN_PROCESS, "PATH": f"{binaries}:{os.environ['PATH']}", "COLUMNS": "120"}
         self.env.pop("PYTHONPATH", None)
-        self.interpreter: subprocess.Popen[str] | None = None
+        self.is_begun = False
 
     def run(self, line: str) -> tuple[int, str, str]:
         """A line where the one before ended: code, output, errors.
@@ -204,25 +206,28 @@ class Stranger:
         """A block of Python, in the names that the page's blocks before have left."""
         return self._ask(code)
 
-    def _ask(self, given: str | list[str]) -> tuple[int, str, str]:
-        if self.interpreter is None:
-            program = [self.binaries / "python", "-u", "-c", INTERPRETER]
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-            self.interpreter = subprocess.Popen(program, cwd=self.place, env=self.env, text=True, **pipes)
-        assert self.interpreter.stdin is not None and self.interpreter.stdout is not None
-        self.interpreter.stdin.write(json.dumps(given) + "\n")
-        self.interpreter.stdin.flush()
-        code, out, errors = json.loads(self.interpreter.stdout.readline())
+    def _ask(self, given: str | list[str] | dict[str, str]) -> tuple[int, str, str]:
+        if not self.is_begun:
+            self.is_begun = True
+            self._ask({"begin in": str(self.place)})
+        process = _interpreter(self.binaries, tuple(sorted(self.env.items())))
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(json.dumps(given) + "\n")
+        process.stdin.flush()
+        code, out, errors = json.loads(process.stdout.readline())
         return code, out, errors
 
-    def leave(self) -> None:
-        if self.interpreter is not None:
-            self.interpreter.stdin.close()
-            self.interpreter.wait()
+
+@cache
+def _interpreter(binaries: Path, env: tuple[tuple[str, str], ...]) -> "subprocess.Popen[str]":
+    """One Python of an environment for all pages, each of which begins anew in it: importing torch takes long."""
+    program = [binaries / "python", "-u", "-c", INTERPRETER]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    return subprocess.Popen(program, env=dict(env), text=True, **pipes)
 
 
 INTERPRETER = """
-import contextlib, io, json, sys, traceback
+import contextlib, io, json, os, sys, traceback
 
 names, answers = {"__name__": "__main__"}, sys.stdout
 
@@ -236,7 +241,10 @@ def command(words):
 for line in sys.stdin:
     given, out, errors, code = json.loads(line), io.StringIO(), io.StringIO(), 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
-        if isinstance(given, list):
+        if isinstance(given, dict):
+            os.chdir(given["begin in"])
+            names = {"__name__": "__main__"}
+        elif isinstance(given, list):
             code = command(given)
         else:
             try:
@@ -280,9 +288,7 @@ def follow(block: Block, stranger: Stranger) -> Row:
 
 def follow_page(page: Path, stranger: Stranger) -> list[Row]:
     """All blocks of a page that are programs."""
-    rows = [follow(block, stranger) for block in blocks(page) if block.kind in ("python", "shell")]
-    stranger.leave()
-    return rows
+    return [follow(block, stranger) for block in blocks(page) if block.kind in ("python", "shell")]
 
 
 def summary(documents: dict[str, Any]) -> dict[str, int]:
