@@ -13,12 +13,14 @@ from smatter.budget.wish import BudgetWish
 from smatter.devices.budgets import Budgets, open_fractions
 from smatter.devices.profile import Profile
 from smatter.devices.unmeasured import product_profile
-from smatter.errors import InvalidRouter, InvalidSettings
+from smatter.errors import InvalidProfile, InvalidRouter, InvalidSettings
 from smatter.library.library import Library
 from smatter.live.mixture import LiveMixture
 from smatter.route.place import WEIGHTS
+from smatter.route.probe import draw_probe
 from smatter.route.store import TrainedRouter, read_router, write_router
 from smatter.settings.budgets import BudgetTraining
+from smatter.settings.training import MetaSettings, RouterSettings
 from smatter.tasks.lists import TaskList
 from smatter.tasks.sampler import Sampler, SamplerSettings
 from smatter.tasks.suite import Suite
@@ -27,6 +29,7 @@ from smatter.train.budgets import train_budgets
 from smatter.train.curriculum import Curriculum, Series
 from smatter.train.lessons import Lesson
 from smatter.train.meta import LOG, meta_train
+from smatter.train.trainee import Trainee
 
 SETTINGS = BudgetTraining(n_steps=6, n_tasks=2, rate=1e-2, validate_every=2)
 
@@ -168,3 +171,20 @@ def test_routers_without_experts_or_with_a_posterior_are_refused(
         train_budgets(tiny_library, tiny_suite, decided, [profile])
     with pytest.raises(InvalidSettings, match="give a profile"):
         train_budgets(tiny_library, tiny_suite, router, [])
+
+
+def test_profiles_that_price_no_units_of_the_router_are_refused(
+    tiny_library: Library, tiny_suite: Suite, router: TrainedRouter, profile: Profile
+) -> None:
+    live = LiveMixture(tiny_library)
+    elsewhere = profile.fingerprint.model_copy(update={"network": "a" * 64})
+    with pytest.raises(InvalidProfile, match="of another network"):
+        trainee(tiny_library, router, profile.model_copy(update={"fingerprint": elsewhere}))
+    how = MetaSettings(RouterSettings(width=8, n_experts=1, units="elements"), expert_share=0.3)
+    elements = Trainee(live, draw_probe(tiny_suite), how).finish({})
+    with pytest.raises(InvalidSettings, match="single elements have no price"):
+        trainee(tiny_library, elements, profile)
+    free = profile.model_copy(update={"costs": {name: (0.0,) * len(each) for name, each in profile.costs.items()}})
+    learner = trainee(tiny_library, router, free)
+    with pytest.raises(InvalidProfile, match="costs nothing fits every budget"):
+        learner.step(0, lessons(learner, tiny_suite))
