@@ -45,7 +45,7 @@ def main() -> None:
         trained = train_budgets(
             library,
             open_suite("signs"),
-            read_router(options.existing),
+            replace(read_router(options.existing), posterior=None),  # it would be of other experts
             [product_profile(LiveMixture(library))],
             how,
             shifts=(WEAR,),
