@@ -366,7 +366,7 @@ def main() -> None:
     name = NAME if options.stage == "test" else f"{NAME}_validation"
     write_result(name, figures, result, machine(PACKAGES, 1), time.perf_counter() - begin, options.quick)
     if options.stage == "test" and not options.quick:
-        picture(ROOT / "docs" / "images" / f"{NAME}.svg", result, ours)
+        picture(ROOT / "docs" / "images" / f"{NAME}.svg", result)
 
 
 if __name__ == "__main__":

@@ -92,16 +92,14 @@ def calibration_rows(cases: Sequence[Case], rules: Mapping[str, Rule]) -> Rows:
     return rows
 
 
-def picture(path: Path, tables: Mapping[str, Rows], chosen: str) -> None:
+def picture(path: Path, tables: Mapping[str, Rows]) -> None:
     """Four panels.
 
     Args:
         path: of the SVG.
         tables: of the result.
-        chosen: the rule of four passes that validation tasks chose.
     """
     rules = {str(row["rule"]): row for row in tables["rules"]}
-    family = chosen.partition(", ")[2]
 
     def several(name: str, labels: Sequence[str]) -> object:
         rows = [
@@ -112,7 +110,9 @@ def picture(path: Path, tables: Mapping[str, Rows], chosen: str) -> None:
         return of_rows(name, rows, "x", "y")
 
     passes = [
-        several("posterior, half of the weight for the point", ["point", *(f"half {k}, {family}" for k in (2, 4, 8))]),
+        several(
+            "learnt posterior, half of the weight for the point", ["point", *(f"half {k}, average" for k in (2, 4, 8))]
+        ),
         several("sources by weight (members)", ["point", *(f"members {k}" for k in (2, 4, 7))]),
         several("random sources", ["point", *(f"random members {k}" for k in (2, 4))]),
         several("plain average of predictions", ["uniform predictions"]),

@@ -7,6 +7,7 @@ on tasks kept for that, from which thresholds follow.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -69,7 +70,8 @@ class RuleCalibration:
         if not 0 < coverage <= 1:
             raise InvalidSettings(f"a coverage of {coverage} is no share of the tasks: give one above 0 and up to 1")
         known = self._known(score)
-        return float(known.sort().values[max(0, round(coverage * len(known)) - 1)])
+        n_answered = math.ceil(coverage * len(known) - 1e-9)  # .55 of 100 is 55.000...01
+        return float(known.sort().values[n_answered - 1])
 
     def _known(self, score: str) -> Tensor:
         if score not in self.scores:
