@@ -195,7 +195,7 @@ def start_up(place: Path, binaries: Path) -> Figures:
     python, free = binaries / "python", ["--help", "--version", "library list library", "adapt library nowhere"]
     told = [run_there(place, python, "-c", IMPORTED, *words.split()).out for words in free]
     rows = []
-    for _ in range(5):
+    for _ in range(3):
         imports = run_there(place, python, "-c", "import torch, transformers; transformers.ConvNextModel")
         seconds, processor = map(float, run_there(place, python, "-c", PASSES).out.split()[-2:])
         whole = run_there(place, binaries / "smatter", "adapt", "library", SUPPORT)
