@@ -228,7 +228,7 @@ def evaluate_all(place: Path, binaries: Path) -> Figures:
     whole = json.loads(took.out)
     with subprocess.Popen([str(word) for word in [*words, "stopped"]], cwd=place, stdout=subprocess.PIPE) as stopped:
         time.sleep(took.seconds / 2)
-        stopped.send_signal(signal.SIGINT)
+        stopped.send_signal(signal.SIGTERM)
     kept = sum(1 for _ in (place / "stopped").rglob("*.json"))
     again = json.loads(run_there(place, *words, "stopped").out)
     return {
