@@ -167,6 +167,11 @@ def test_composing_needs_no_torch_with_the_extra(make_library, tmp_path: Path) -
     assert "numba" in loaded and not loaded & {"torch", "transformers"}
 
 
+def test_adapting_imports_no_statistics_and_no_optimizer() -> None:
+    """Together they take a second, which is what adapting on a small network takes itself."""
+    assert not imported_modules("import smatter.pipeline") & {"scipy.stats", "scipy.optimize"}
+
+
 def test_every_public_name_exists() -> None:
     import smatter
 

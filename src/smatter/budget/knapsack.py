@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
 
 from smatter.budget.ranked import Floats, Ranked
 from smatter.errors import BudgetInfeasible, InvalidSettings
@@ -156,6 +155,8 @@ def _priced(
 
 def _lowest_point(planes: Sequence[tuple[float, Floats]]) -> Floats:
     """Where the largest of the planes height - mu * slope is least, over mu >= 0."""
+    from scipy.optimize import linprog  # a quarter of a second, which adapting does not need
+
     heights, slopes = np.array([height for height, _ in planes]), np.stack([slope for _, slope in planes])
     rows = np.hstack([-slopes, -np.ones((len(planes), 1))])
     objective = np.eye(rows.shape[1])[-1]

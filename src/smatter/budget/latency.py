@@ -17,7 +17,6 @@ from itertools import pairwise
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 from torch import Tensor
 
 from smatter.errors import InvalidProfile
@@ -193,6 +192,8 @@ def _costs_alike(reach: Floats, ratios: Floats, kinds: Mapping[str, str], pull: 
 
     Errors are relative, since a run that takes twice as long varies twice as much; pulls are in measurements.
     """
+    from scipy.optimize import nnls  # a quarter of a second, which adapting does not need
+
     n_stacks, n_modules, n_numbers = reach.shape
     names = sorted(set(kinds.values()))
     of_kind = np.kron([[float(kind == name) for name in names] for kind in kinds.values()], np.eye(n_numbers))
@@ -226,6 +227,8 @@ def _straight() -> Floats:
 
 def fit_alone(active: Floats, shares: Floats) -> ModuleCost:
     """Fit one module's cost to what some active fractions of it took, in shares of the base's time."""
+    from scipy.optimize import nnls  # a quarter of a second, which adapting does not need
+
     (on, *rises), _ = nnls(np.stack([_features(each) for each in active]), shares)
     return ModuleCost(on, tuple(rises))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import beta, norm
+from scipy.special import betainc, ndtri
 
 from smatter.algebra.conformal import conformal_quantile
 from smatter.certify.bound import Floats, check_delta
@@ -161,9 +161,9 @@ def scores_for_coverage(delta: float, slack: float, confidence: float) -> int:
         raise InvalidCertificate(
             f"a slack of {slack:g} at confidence {confidence:g}: 0.02 and 0.95 let one set in twenty fall 2 % short"
         )
-    enough = int(norm.isf(min(1 - confidence, 0.5)) ** 2 / slack**2 + 10 / min(delta, slack))
+    enough = int(ndtri(min(1 - confidence, 0.5)) ** 2 / slack**2 + 10 / min(delta, slack))
     counts = np.arange(1, enough + 1)
     ranks = np.ceil(((counts + 1) * (1 - delta)).round(9))
-    shortfall = beta.cdf(1 - delta - slack, ranks, np.maximum(counts + 1 - ranks, 1))
+    shortfall = betainc(ranks, np.maximum(counts + 1 - ranks, 1), max(0.0, 1 - delta - slack))
     falls_short = (ranks > counts) | (shortfall > 1 - confidence)
     return int(counts[falls_short][-1]) + 1

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import brentq
 from scipy.special import rel_entr
 
 from smatter.certify.betting import bets_for_all, refuted_from
@@ -31,6 +30,8 @@ def kl_upper(estimate: float, allowed: float) -> float:
     >>> round(kl_upper(0.0, 0.5), 4)  # 1 - exp(-allowed)
     0.3935
     """
+    from scipy.optimize import brentq  # a quarter of a second, which adapting does not need
+
     highest = 1 - 1e-15
     if estimate >= highest or binary_kl(estimate, highest) <= allowed:
         return 1.0

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 from smatter.certify.bound import Floats, UpperBound, check_delta, unit_losses
 from smatter.certify.mean import MeanBound, mean_bound, mean_bound_betting
@@ -37,12 +37,12 @@ class CertifiedSelection:
 
 def binomial_upper(n_errors: int, n: int, delta: float) -> float:
     """Clopper and Pearson (1934): the largest error rate at which so few errors are not rarer than delta."""
-    return 1.0 if n_errors >= n else float(beta.ppf(1 - delta, n_errors + 1, n - n_errors))
+    return 1.0 if n_errors >= n else float(betaincinv(n_errors + 1, n - n_errors, 1 - delta))
 
 
 def binomial_lower(n_errors: int, n: int, delta: float) -> float:
     """The same from below."""
-    return 0.0 if n_errors <= 0 else float(beta.ppf(delta, n_errors, n - n_errors + 1))
+    return 0.0 if n_errors <= 0 else float(betaincinv(n_errors, n - n_errors + 1, delta))
 
 
 def mean_bound_binomial(losses: ArrayLike, delta: float) -> UpperBound:

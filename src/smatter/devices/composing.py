@@ -12,7 +12,6 @@ import time
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from smatter.budget.latency import Floats
 from smatter.compose.mixture import Mixture
@@ -84,6 +83,8 @@ def _packing(bench: Bench, sizes: dict[str, int], generator: np.random.Generator
 
 def _rates(design: Floats, times: Floats) -> Floats:
     """What each column of a design costs, none negative, with the least squares of relative errors."""
+    from scipy.optimize import nnls  # a quarter of a second, which adapting does not need
+
     scale = np.maximum(design.max(axis=0), 1e-12)
     found, _ = nnls(design / scale / times[:, None], np.ones(len(times)))
     return np.asarray(found / scale)

@@ -4,7 +4,6 @@ Costs are numbers, in any unit: milliseconds of a profile, passes, megabytes.
 """
 
 import torch
-from scipy.optimize import brentq
 from torch import Tensor
 
 from smatter.errors import BudgetInfeasible, InvalidSettings, InvalidWeights
@@ -40,6 +39,8 @@ def fit_beta(costs: Tensor, wanted: float) -> float:
         costs: of each routing, (n_routings,).
         wanted: mean cost, between the least and the largest.
     """
+    from scipy.optimize import brentq  # a quarter of a second, which adapting does not need
+
     cheapest, dearest = float(costs.min()), float(costs.max())
     if not cheapest < wanted < dearest:
         raise BudgetInfeasible(
