@@ -333,6 +333,8 @@ def safe_path(folder: Path, name: str) -> Path:
     to `models--x/blobs/HASH`.
     """
     path = folder / name
+    if not path.exists():
+        raise NotFound(f"{path} does not exist; check the path, or copy the checkpoint again")
     regular_file_size(path)
     real, home = path.resolve(), folder.resolve()
     allowed = [home]
