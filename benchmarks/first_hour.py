@@ -227,7 +227,7 @@ def evaluate_all(place: Path, binaries: Path) -> Figures:
     took = run_there(place, *words, "whole")
     whole = json.loads(took.out)
     with subprocess.Popen([str(word) for word in [*words, "stopped"]], cwd=place, stdout=subprocess.PIPE) as stopped:
-        time.sleep(took.seconds / 2)
+        time.sleep(took.seconds / 4)
         stopped.send_signal(signal.SIGTERM)
     kept = sum(1 for _ in (place / "stopped").rglob("*.json"))
     again = json.loads(run_there(place, *words, "stopped").out)
