@@ -227,9 +227,10 @@ def evaluate_all(place: Path, binaries: Path) -> Figures:
     took = run_there(place, *words, "whole")
     whole = json.loads(took.out)
     with subprocess.Popen([str(word) for word in [*words, "stopped"]], cwd=place, stdout=subprocess.PIPE) as stopped:
-        time.sleep(took.seconds / 4)
+        while stopped.poll() is None and _n_files(place / "stopped") < 3:
+            time.sleep(0.05)
         stopped.send_signal(signal.SIGTERM)
-    kept = sum(1 for _ in (place / "stopped").rglob("*.json"))
+    kept = _n_files(place / "stopped")
     again = json.loads(run_there(place, *words, "stopped").out)
     return {
         "figures": {
@@ -240,6 +241,10 @@ def evaluate_all(place: Path, binaries: Path) -> Figures:
             "evaluate_resumed_is_the_same": float(_without_times(whole) == _without_times(again)),
         }
     }
+
+
+def _n_files(folder: Path) -> int:
+    return sum(1 for _ in folder.rglob("*.json"))
 
 
 def _without_times(told: Any) -> Any:
