@@ -72,7 +72,7 @@ def prepare(work: Path) -> Path:
     """A clone of what is committed here; one that is there already is brought up to date."""
     clone = work / "clone"
     if clone.exists():
-        run_there(clone, "git", "fetch", "--quiet", "origin", "HEAD")
+        run_there(clone, "git", "fetch", "--quiet", ROOT, "HEAD")
         run_there(clone, "git", "reset", "--quiet", "--hard", "FETCH_HEAD")
     else:
         run_there(work, "git", "clone", "--quiet", ROOT, clone)
